@@ -1,0 +1,1 @@
+"""Benchmarks: thunder beside eager and ``torch.compile``. ``python -m benchmarks --help``."""

@@ -1,0 +1,42 @@
+"""What is compared: ways to run a module or function, each made by one function."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+import thunder
+
+
+def _inductor(program: Any) -> Any:
+    return torch.compile(program, backend="inductor")
+
+
+def _aot_eager(program: Any) -> Any:
+    return torch.compile(program, backend="aot_eager")
+
+
+def _functional(program: Any) -> Any:
+    return thunder.jit(program, frontend="functional")
+
+
+def _dynamo(program: Any) -> Any:
+    return thunder.jit(program, frontend="dynamo")
+
+
+SUBJECTS: dict[str, Callable[[Any], Any]] = {
+    "eager": lambda program: program,
+    "thunder functional": _functional,
+    "thunder dynamo": _dynamo,
+    "torch.compile aot_eager": _aot_eager,
+    "torch.compile inductor": _inductor,
+}
+SLOW = frozenset({"torch.compile inductor"})
+"""What ``--quick`` leaves out."""
+
+
+def subjects(quick: bool) -> list[str]:
+    """Names of what to compare."""
+    return [name for name in SUBJECTS if not (quick and name in SLOW)]

@@ -1,0 +1,113 @@
+"""What users call: signatures, options, and which front end runs."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal
+
+import torch
+
+from thunder.errors import OptionError, ThunderError
+from thunder.frontends.cache import Cache
+from thunder.frontends.functional import FunctionalFunction, capture_trace
+from thunder.frontends.module import is_jitted, jit_module, original
+from thunder.ir.trace import Trace
+from thunder.plugins import registry, resolve_options, select_executors
+from thunder.runtime.driver import Settings
+
+FrontEnd = Literal["dynamo", "functional"]
+
+
+def jit(
+    fn: Any = None,
+    /,
+    *,
+    executors: str | Sequence[Any] | None = None,
+    frontend: FrontEnd = "dynamo",
+    fullgraph: bool = False,
+    dynamic: bool | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> Any:
+    """Compile a function or a module; without one, a decorator. A jitted module is a module of the same class.
+
+    executors: names in order of priority, ``...`` for the defaults (``["te", ...]``), ``"-name"`` to remove one.
+    frontend: ``"dynamo"`` takes any Python; ``"functional"`` runs it once on fake tensors: the fast lane.
+    fullgraph, dynamic: as for ``torch.compile``; of the dynamo front end only.
+    options: of executors, by full name: ``{"te.recipe": "delayed"}``.
+    Raises PluginError for executors and OptionError for options that cannot be used.
+    """
+    config: dict[str, Any] = {"executors": executors, "frontend": frontend, "fullgraph": fullgraph, "dynamic": dynamic}
+    again = functools.partial(jit, **config, options=options)
+    if fn is None:
+        return again
+    settings = make_settings(executors, options)
+    if isinstance(fn, torch.nn.Module):
+        module = original(fn)
+        return jit_module(module, _compiled(module.forward, settings, frontend, fullgraph, dynamic), again)
+    if not callable(fn):
+        raise ThunderError(f"thunder.jit takes a function or a module, not {type(fn).__name__}", fix="pass a callable")
+    return _compiled(fn, settings, frontend, fullgraph, dynamic)
+
+
+def make_settings(executors: str | Sequence[Any] | None, options: Mapping[str, Any] | None) -> Settings:
+    """Executors and options, resolved. ``THUNDER_VERIFY=1`` checks every trace between passes."""
+    selected = select_executors(executors, registry())
+    resolved = resolve_options(options or {}, selected)
+    return Settings(executors=selected, options=resolved, verify=os.environ.get("THUNDER_VERIFY") == "1")
+
+
+def _compiled(
+    fn: Callable[..., Any], settings: Settings, frontend: FrontEnd, fullgraph: bool, dynamic: bool | None
+) -> Callable[..., Any]:
+    if frontend == "dynamo":
+        from thunder.frontends.dynamo import DynamoFunction
+
+        return DynamoFunction(fn, settings, fullgraph=fullgraph, dynamic=dynamic)
+    if frontend != "functional":
+        raise OptionError(f"there is no front end {frontend!r}", fix='use "dynamo" or "functional"')
+    return FunctionalFunction(fn, settings)
+
+
+def trace(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Trace:
+    """The functional trace of ``fn(*args, **kwargs)``: nothing of it is computed."""
+    if isinstance(fn, torch.nn.Module):
+        fn = original(fn).forward
+    return capture_trace(getattr(fn, "__wrapped__", fn), args, kwargs, make_settings(None, None))
+
+
+def cache_hits(f: Callable[..., Any]) -> int:
+    """How many calls found a compiled program. For a function jitted with the functional front end."""
+    return _cache(f).hits
+
+
+def cache_misses(f: Callable[..., Any]) -> int:
+    """How many calls were compiled."""
+    return _cache(f).misses
+
+
+def cache_miss_reasons(f: Callable[..., Any]) -> list[str]:
+    """Why each of those calls was compiled, first to last."""
+    return list(_cache(f).reasons)
+
+
+def last_miss_reason(f: Callable[..., Any]) -> str:
+    """Why the last compiled call was compiled; empty if none was."""
+    return next(reversed(_cache(f).reasons), "")
+
+
+def _cache(f: Any) -> Cache:
+    compiled = f.forward if is_jitted(f) else f
+    if not isinstance(compiled, FunctionalFunction):
+        raise ThunderError(
+            f"{getattr(f, '__name__', f)!s} has no cache",
+            why="only what thunder.jit(..., frontend='functional') returns has one",
+            fix="for the dynamo front end, TORCH_LOGS=recompiles shows the reason of each recompilation",
+        )
+    return compiled._cache
+
+
+def available_executors() -> tuple[str, ...]:
+    """The names of all executors that can be used here."""
+    return registry().names()

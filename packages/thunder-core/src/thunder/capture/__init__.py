@@ -1,0 +1,1 @@
+"""Recording programs on fake tensors."""

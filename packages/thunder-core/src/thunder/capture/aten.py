@@ -1,0 +1,103 @@
+"""Recording below autograd: the ATen operators that calls are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from thunder.capture.log import Log, tensor_leaves
+from thunder.capture.source import user_source
+from thunder.errors import CaptureError
+from thunder.prims.facts import changes_metadata, is_random, written_arguments
+
+_QUERIES = frozenset({torch.ops.prim.device.default, torch.ops.aten.sym_size.default})
+_ALIASES = frozenset({torch.ops.aten.detach.default, torch.ops.aten.lift_fresh.default})
+
+
+class AtenRecorder(TorchDispatchMode):
+    """Logs each ATen operator that runs while it is active."""
+
+    def __init__(self, log: Log) -> None:
+        super().__init__()
+        self.log = log
+
+    def __torch_dispatch__(
+        self, op: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        out = op(*args, **kwargs)
+        if op in _QUERIES:
+            return out
+        record_aten(self.log, op, args, kwargs, out)
+        return out
+
+
+def record_aten(log: Log, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
+    """Log one ATen call. ``detach`` is no operation below autograd: its result is its argument."""
+    unknown = [t for t in tensor_leaves((args, kwargs)) if not log.knows(t)]
+    for t in unknown:
+        adopt_constant(log, t)
+    if op in _ALIASES and isinstance(out, torch.Tensor):
+        log.bind(out, log.var(args[0]))
+        return
+    if changes_metadata(op):
+        raise CaptureError(
+            f"{op} changes the sizes of a tensor in place", where=str(user_source() or ""), fix="use the functional form"
+        )
+    writes = written_arguments(op, args, kwargs)
+    fresh = [t for t in tensor_leaves(out) if not log.knows(t)]
+    if not fresh and not writes:
+        return
+    log.add(op, args, kwargs, out, writes=writes, random=is_random(op), source=None)
+
+
+def adopt_constant(log: Log, t: torch.Tensor) -> None:
+    """Make a tensor that the program did not get from its inputs a parameter bound to that very tensor."""
+    var = log.param(t, "constant")
+    log.constants[var] = t
+
+
+class Observer(TorchDispatchMode):
+    """Notes facts about the ATen operators below recorded calls: what is written, whether one draws at random.
+
+    An operator that runs outside any recorded call (function transforms run theirs between calls) is logged itself.
+    """
+
+    def __init__(self, log: Log) -> None:
+        super().__init__()
+        self.log = log
+        self.inside = False
+        self.random = False
+        self.rebinds = False
+        self.written: list[torch.Tensor] = []
+        self.casts: list[tuple[torch.Tensor, torch.Tensor]] = []
+
+    def observe(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run one call with fresh notes."""
+        self.random = self.rebinds = False
+        self.written, self.casts = [], []
+        outer, self.inside = self.inside, True
+        try:
+            return fn(*args, **kwargs)
+        finally:
+            self.inside = outer
+
+    def __torch_dispatch__(
+        self, op: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        out = op(*args, **kwargs)
+        if op in _QUERIES:
+            return out
+        if not self.inside:
+            record_aten(self.log, op, args, kwargs, out)
+            return out
+        self.random = self.random or is_random(op)
+        self.rebinds = self.rebinds or changes_metadata(op)
+        self.written.extend(written_arguments(op, args, kwargs))
+        if op is torch.ops.aten._to_copy.default:
+            self.casts.append((args[0], out))
+        return out

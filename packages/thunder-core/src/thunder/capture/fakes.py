@@ -1,0 +1,34 @@
+"""Running single operations on fake tensors, to learn the types of their results."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from thunder.ir import tree
+from thunder.ir.symbol import BoundSymbol
+from thunder.ir.types import TensorType, Var
+from thunder.lang.names import resolve_symbol
+from thunder.lang.values import empty, tensor_type, to_torch
+
+
+def run_on(op: BoundSymbol, values: dict[Var, Any]) -> Any:
+    """Call what the operation's symbol names, with the given values for its variables."""
+
+    def value(leaf: Any) -> Any:
+        return values[leaf] if isinstance(leaf, Var) else to_torch(leaf)
+
+    return resolve_symbol(op.sym.name)(*tree.map_tree(value, op.args), **tree.map_tree(value, op.kwargs))
+
+
+def result_types(op: BoundSymbol) -> list[TensorType] | None:
+    """The types of the tensors that the operation returns, without gradients; None if it cannot run."""
+    with FakeTensorMode(), torch.no_grad():
+        values = {v: empty(v.type) for v in op.inputs if isinstance(v.type, TensorType)}
+        try:
+            out = run_on(op, values)
+        except Exception:
+            return None
+        return [tensor_type(leaf) for leaf in tree.leaves(out) if isinstance(leaf, torch.Tensor)]

@@ -1,0 +1,171 @@
+"""The log of one recording: which tensor is which variable, what was called, what shares memory with what."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from thunder.ir import tree
+from thunder.ir.effects import MEMORY, RANDOM, Access, Effect
+from thunder.ir.symbol import BoundSymbol, Source, Symbol
+from thunder.ir.trace import Names, Stage, Trace
+from thunder.ir.types import Ref, TensorType, Var
+from thunder.lang.bind import bind
+from thunder.lang.names import canonical_name, resolve_symbol
+from thunder.lang.values import tensor_type, to_ir
+from thunder.plugins.spec import Op
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a tensor lies: an identity of its storage, and the offset of its first element there."""
+
+    storage: int
+    offset: int
+
+
+@dataclass(frozen=True)
+class Capture:
+    """What a recording found out.
+
+    trace: stage CAPTURED. An operation that writes into variables has a WRITE effect on MEMORY for each.
+    places: of every variable that has a storage. written: of each writing operation (by its index), the types of what
+    it wrote, after it. constants: tensors the program reached that were not given to it.
+    grad_off: indices of the operations recorded with grad mode off.
+    """
+
+    trace: Trace
+    places: Mapping[Var, Place]
+    written: Mapping[int, tuple[TensorType, ...]]
+    constants: Mapping[Var, torch.Tensor] = field(default_factory=dict)
+    grad_off: frozenset[int] = frozenset()
+
+
+def tensor_leaves(value: Any) -> list[torch.Tensor]:
+    """The tensors in an argument tree, left to right."""
+    return [leaf for leaf in tree.leaves(value) if isinstance(leaf, torch.Tensor)]
+
+
+class Log:
+    """Collects operations while a program runs. Tensors are variables by identity and are kept alive meanwhile."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.ops: list[BoundSymbol] = []
+        self.params: list[Var] = []
+        self.constants: dict[Var, torch.Tensor] = {}
+        self.grad_off: set[int] = set()
+        self.written: dict[int, tuple[TensorType, ...]] = {}
+        self.region: str | None = None
+        self._names = Names()
+        self._vars: dict[int, Var] = {}
+        self._places: dict[Var, Place] = {}
+        self._alive: list[torch.Tensor] = []
+
+    def knows(self, t: torch.Tensor) -> bool:
+        return id(t) in self._vars
+
+    def param(self, t: torch.Tensor, stem: str) -> Var:
+        """Make a tensor a parameter of the trace."""
+        var = self.bind(t, Var(self._names.fresh(stem), tensor_type(t)))
+        self.params.append(var)
+        return var
+
+    def bind(self, t: torch.Tensor, var: Var) -> Var:
+        """Let ``var`` stand for the tensor from now on."""
+        self._vars[id(t)] = var
+        self._alive.append(t)
+        if t.layout is torch.strided and not is_wrapped(t):
+            self._places[var] = Place(t.untyped_storage()._cdata, int(t.storage_offset()))
+        return var
+
+    def var(self, t: torch.Tensor) -> Var:
+        """The variable of a tensor that the log knows."""
+        return self._vars[id(t)]
+
+    def define(self, t: torch.Tensor) -> Var:
+        """The variable of a result: the known one, else a new one."""
+        known = self._vars.get(id(t))
+        return known or self.bind(t, Var(self._names.numbered("t"), tensor_type(t)))
+
+    def to_ir(self, value: Any) -> Any:
+        """An argument tree with variables for tensors and IR constants for the rest."""
+        return tree.map_tree(lambda leaf: self.var(leaf) if isinstance(leaf, torch.Tensor) else to_ir(leaf), value)
+
+    def add(
+        self,
+        fn: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        out: Any,
+        *,
+        writes: list[torch.Tensor],
+        random: bool,
+        source: Source | None,
+    ) -> None:
+        """Log one call. ``args`` and ``kwargs`` are those the call was made with, ``out`` is what it returned."""
+        name, ir_args, ir_kwargs = self._spelt(fn, self.to_ir(args), self.to_ir(kwargs))
+        effects = [Effect(MEMORY, Access.WRITE, self.var(t)) for t in writes]
+        if random:
+            effects.append(Effect(RANDOM, Access.WRITE))
+        outs = tree.map_tree(lambda leaf: self.define(leaf) if isinstance(leaf, torch.Tensor) else None, out)
+        if writes:
+            self.written[len(self.ops)] = tuple(tensor_type(t) for t in writes)
+        if not torch.is_grad_enabled():
+            self.grad_off.add(len(self.ops))
+        self.ops.append(
+            BoundSymbol(
+                Symbol(name), ir_args, ir_kwargs, outs, effects=tuple(effects), source=source, region=self.region
+            )
+        )
+
+    def add_symbol(
+        self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any, effects: list[Effect], source: Source | None
+    ) -> None:
+        """Log one call of an executor's symbol. The handles of the states it touches follow as keyword ``states``."""
+        keywords = self.to_ir(kwargs)
+        if effects:
+            keywords["states"] = tuple(effect.handle for effect in effects)
+        outs = tree.map_tree(lambda leaf: self.define(leaf) if isinstance(leaf, torch.Tensor) else None, out)
+        args = self.to_ir(args)
+        self.ops.append(
+            BoundSymbol(Symbol(op.name), args, keywords, outs, effects=tuple(effects), call=op.impl, source=source)
+        )
+
+    def _spelt(self, fn: Callable[..., Any], args: Any, kwargs: Any) -> tuple[str, tuple[Any, ...], dict[str, Any]]:
+        name = canonical_name(fn)
+        if name is None:
+            stem = getattr(fn, "__qualname__", "function").split(".")[0]
+            return "thunder.prims.structural.call", (Ref(stem, fn), *args), kwargs
+        args, kwargs = bind(name, resolve_symbol(name), args, kwargs)
+        return name, args, kwargs
+
+    def capture(self, result: Any) -> Capture:
+        """Close the log. ``result`` is the tree of what the program returned."""
+
+        def leaf_ir(leaf: Any) -> Any:
+            return self.var(leaf) if isinstance(leaf, torch.Tensor) else to_ir(leaf)
+
+        trace = Trace(
+            self.name,
+            tuple(self.params),
+            tuple(self.ops),
+            tree.map_tree(leaf_ir, result),
+            Stage.CAPTURED,
+            made_by="capture",
+        )
+        return Capture(trace, dict(self._places), dict(self.written), dict(self.constants), frozenset(self.grad_off))
+
+    def forget(self, count: int) -> None:
+        """Drop the operations logged after the first ``count``."""
+        del self.ops[count:]
+        self.grad_off = {index for index in self.grad_off if index < count}
+        self.written = {index: types for index, types in self.written.items() if index < count}
+
+
+def is_wrapped(t: torch.Tensor) -> bool:
+    """True for the wrappers that function transforms (vmap, grad) put around tensors."""
+    return bool(torch._C._functorch.is_functorch_wrapped_tensor(t))

@@ -1,0 +1,115 @@
+"""Recording: run a program once on fake tensors and write down the public torch calls it makes."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
+from types import MappingProxyType
+from typing import Any
+from unittest import mock
+
+import torch
+import torch.utils.checkpoint
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
+
+from thunder.capture.aten import Observer
+from thunder.capture.log import Capture, Log
+from thunder.capture.source import locate
+from thunder.capture.torch_calls import OTHER_FRONT_END, TorchRecorder
+from thunder.errors import CaptureError
+from thunder.ir.effects import StateKind
+from thunder.ir.types import TensorType
+from thunder.lang.values import empty
+from thunder.plugins.symbols import RECORDER
+
+__all__ = ["Capture", "locate", "record", "recording"]
+
+_ACTIVE: ContextVar[TorchRecorder | None] = ContextVar("thunder_recorder", default=None)
+_PATCHING = threading.RLock()
+
+
+def recording() -> bool:
+    """True while this thread records a program."""
+    return _ACTIVE.get() is not None
+
+
+def record(
+    fn: Callable[..., Sequence[Any]],
+    inputs: Sequence[tuple[str, torch.Tensor | TensorType]],
+    name: str = "computation",
+    states: Mapping[str, StateKind] = MappingProxyType({}),
+) -> Capture:
+    """Run ``fn`` on fakes of the inputs and return what it did; the result is the list of leaves ``fn`` returned.
+
+    inputs: name and example (or type) of each tensor that ``fn`` takes. states: what executors' symbols may touch.
+
+    Autograd stays on, under the ambient grad mode, so the type of every value knows whether it requires grad.
+    Raises CaptureError, with the user's line, for what cannot be recorded soundly; the user's own exceptions pass.
+    """
+    fake_mode = FakeTensorMode()
+    log = Log(name)
+    observer = Observer(log)
+    recorder = TorchRecorder(log, observer, fake_mode, states)
+    fakes = [_fake(fake_mode, stem, example) for stem, example in inputs]
+    for (stem, _), fake in zip(inputs, fakes):
+        log.param(fake, stem)
+    token = _ACTIVE.set(recorder)
+    symbols = RECORDER.set(recorder)
+    try:
+        with _functions_recorded(), fake_mode, observer, recorder:
+            result = list(fn(*fakes))
+        with fake_mode:
+            return log.capture(recorder.fake(result))
+    finally:
+        RECORDER.reset(symbols)
+        _ACTIVE.reset(token)
+        locate(None)
+
+
+def _fake(fake_mode: FakeTensorMode, name: str, t: torch.Tensor | TensorType) -> torch.Tensor:
+    if isinstance(t, TensorType):
+        with fake_mode:
+            return empty(t).requires_grad_(t.requires_grad)
+    if is_traceable_wrapper_subclass(t):
+        raise CaptureError(
+            f"argument {name} is a {type(t).__name__}, which wraps other tensors",
+            where=name,
+            why="operations on its parts are not public torch calls",
+            fix=f"pass plain tensors, or use {OTHER_FRONT_END}",
+        )
+    return fake_mode.from_tensor(t, static_shapes=True)
+
+
+@contextlib.contextmanager
+def _functions_recorded() -> Iterator[None]:
+    """Calls of user-defined ``torch.autograd.Function`` are recorded whole: they are no torch functions by themselves."""
+    original = torch.autograd.Function.__dict__["apply"]
+
+    def apply(cls: type[torch.autograd.Function], *args: Any, **kwargs: Any) -> Any:
+        recorder = _ACTIVE.get()
+        if recorder is None or not torch._C._is_torch_function_mode_enabled():
+            return original.__func__(cls, *args, **kwargs)
+        return _record_function(recorder, original.__func__, cls, args, kwargs)
+
+    with _PATCHING, mock.patch.object(torch.autograd.Function, "apply", classmethod(apply)):
+        yield
+
+
+def _record_function(
+    recorder: TorchRecorder, apply: Any, cls: type[torch.autograd.Function], args: Any, kwargs: Any
+) -> Any:
+    if cls is torch.utils.checkpoint.CheckpointFunction:
+        body, _, *rest = args
+        with recorder.checkpointed():
+            return body(*rest)
+
+    def call(*values: Any, **keywords: Any) -> Any:
+        return apply(cls, *values, **keywords)
+
+    call.__qualname__ = cls.__qualname__
+    args, kwargs = recorder.fake((args, kwargs))
+    with torch._C.DisableTorchFunction():
+        return recorder.record(call, args, kwargs)

@@ -1,0 +1,1 @@
+"""The built-in executors, registered through the same hooks as every other."""

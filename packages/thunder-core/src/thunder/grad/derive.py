@@ -1,0 +1,167 @@
+"""Derived rules: a call and its derivative as PyTorch runs them, recorded once for each different call."""
+
+from __future__ import annotations
+
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from thunder.capture.aten import AtenRecorder
+from thunder.capture.fakes import run_on
+from thunder.capture.log import Capture, Log
+from thunder.errors import CaptureError
+from thunder.grad.rule import Layouts, Rule
+from thunder.ir import tree
+from thunder.ir.symbol import BoundSymbol
+from thunder.ir.types import TensorType, Var
+from thunder.lang.values import empty
+from thunder.passes.functionalize import Memory
+
+
+def derive(call: BoundSymbol, inputs: tuple[Var, ...], arriving: Layouts) -> Rule:
+    """The rule of a call over formal inputs, from PyTorch's own autograd run on fake tensors.
+
+    arriving: the types of the gradients that backward starts from, by leaf of the call's result.
+    """
+    log = Log("rule")
+    recorder = AtenRecorder(log)
+    with FakeTensorMode(), torch._C._DisableAutocast():
+        values = {var: _input(log, var) for var in inputs}
+        with recorder, torch.enable_grad():
+            outs = [leaf if isinstance(leaf, torch.Tensor) else None for leaf in tree.leaves(run_on(call, values))]
+        boundary = len(log.ops)
+        cotangents = [_cotangent(log, out, layout) for out, layout in zip(outs, arriving, strict=True)]
+        needed = [values[var] for var in inputs if _needs(var)]
+        with recorder:
+            found = torch.autograd.grad(
+                [out for out, g in zip(outs, cotangents) if out is not None and g is not None],
+                needed,
+                [g for g in cotangents if g is not None],
+                allow_unused=True,
+            )
+    by_input = dict(zip((var for var in inputs if _needs(var)), found))
+    gradients = [by_input.get(var) for var in inputs]
+    return _rule(log, boundary, inputs, outs, cotangents, gradients)
+
+
+def body(call: BoundSymbol, inputs: tuple[Var, ...]) -> Rule:
+    """The ATen operators a call is made of, without a derivative."""
+    log = Log("body")
+    with FakeTensorMode(), torch._C._DisableAutocast(), torch.no_grad():
+        values = {var: _input(log, var) for var in inputs}
+        with AtenRecorder(log):
+            outs = [leaf if isinstance(leaf, torch.Tensor) else None for leaf in tree.leaves(run_on(call, values))]
+    return _rule(log, len(log.ops), inputs, outs, [None] * len(outs), [None] * len(inputs))
+
+
+def _input(log: Log, var: Var) -> torch.Tensor:
+    assert isinstance(var.type, TensorType)
+    t = empty(var.type).requires_grad_(var.type.requires_grad)
+    log.bind(t, var)
+    log.params.append(var)
+    return t
+
+
+def _cotangent(log: Log, out: torch.Tensor | None, layout: TensorType | None) -> torch.Tensor | None:
+    if out is None or layout is None or not out.requires_grad:
+        return None
+    g = empty(layout)
+    log.param(g, "g")
+    return g
+
+
+def _needs(var: Var) -> bool:
+    return isinstance(var.type, TensorType) and var.type.requires_grad
+
+
+def _rule(
+    log: Log,
+    boundary: int,
+    inputs: tuple[Var, ...],
+    outs: list[torch.Tensor | None],
+    cotangents: list[torch.Tensor | None],
+    gradients: list[torch.Tensor | None],
+) -> Rule:
+    """Put a rule together from a closed log: operations before ``boundary`` are forward, the rest backward."""
+    if log.constants:
+        raise CaptureError("a call reaches a tensor that is not among its arguments", why=str(list(log.constants)))
+    capture = log.capture([])
+    memory = Memory(capture)
+    for index, op in enumerate(capture.trace.ops[:boundary]):
+        memory.run(index, op)
+    out_vars = tuple(memory.read(log.var(out)) if out is not None else None for out in outs)
+    middle = len(memory.ops)
+    for index, op in enumerate(capture.trace.ops[boundary:], boundary):
+        memory.run(index, op)
+    gradient_vars = tuple(memory.read(log.var(g)) if g is not None else None for g in gradients)
+    starts = tuple(log.var(g) if g is not None else None for g in cotangents)
+    given = {v for v in (*inputs, *out_vars, *starts) if v is not None}
+    final = {g for g in gradient_vars if g is not None}
+    backward = _with_views(_live(memory.ops[middle:], final), final, given, _views(memory.ops[:middle], capture))
+    backward, renamed = _without_double_transposes(backward)
+    gradient_vars = tuple(renamed.get(g, g) if g is not None else None for g in gradient_vars)
+    final = {g for g in gradient_vars if g is not None}
+    backward = _live(backward, final)
+    whole = _free(backward, final) <= given
+    forward = _live(memory.ops[:middle], _free(backward, final) | {v for v in out_vars if v is not None})
+    return Rule(inputs, out_vars, None if whole else forward, starts, backward, gradient_vars)
+
+
+def _free(ops: tuple[BoundSymbol, ...], final: set[Var]) -> set[Var]:
+    """What the operations and the final values need from outside."""
+    made = {v for op in ops for v in op.outputs}
+    return ({v for op in ops for v in op.inputs} | final) - made
+
+
+def _views(ops: Sequence[BoundSymbol], capture: Capture) -> dict[Var, BoundSymbol]:
+    """The operations that only view their one argument's memory, by result."""
+    storages = {var: place.storage for var, place in capture.places.items()}
+    return {
+        op.outputs[0]: op
+        for op in ops
+        if len(op.outputs) == len(op.inputs) == 1
+        and op.inputs[0] in storages
+        and storages.get(op.outputs[0]) == storages[op.inputs[0]]
+    }
+
+
+def _with_views(
+    backward: tuple[BoundSymbol, ...], final: set[Var], given: set[Var], views: dict[Var, BoundSymbol]
+) -> tuple[BoundSymbol, ...]:
+    """Backward takes views of forward values again, which costs nothing, instead of saving them beside the values."""
+    while missing := sorted((v for v in _free(backward, final) - given if v in views), key=lambda v: v.name):
+        backward = (*(views[v] for v in missing), *backward)
+    return backward
+
+
+def _without_double_transposes(ops: Sequence[BoundSymbol]) -> tuple[list[BoundSymbol], dict[Var, Var]]:
+    """The transpose of a transpose is the matrix itself (derivatives of matrix products are full of them)."""
+    sources: dict[Var, Var] = {}
+    renamed: dict[Var, Var] = {}
+    kept = []
+    for op in ops:
+        if not renamed.keys().isdisjoint(op.inputs):
+            op = replace(op, args=tree.substitute(op.args, renamed), kwargs=tree.substitute(op.kwargs, renamed))
+        if op.sym.name == "aten.t" and op.inputs[0] in sources:
+            renamed[op.outputs[0]] = sources[op.inputs[0]]
+            continue
+        if op.sym.name == "aten.t":
+            sources[op.outputs[0]] = op.inputs[0]
+        kept.append(op)
+    return kept, renamed
+
+
+def _live(ops: Sequence[BoundSymbol], needed: set[Var]) -> tuple[BoundSymbol, ...]:
+    """The operations that make what is needed, and those that draw at random."""
+    needed = set(needed)
+    kept = []
+    for op in reversed(ops):
+        if op.effects or not needed.isdisjoint(op.outputs):
+            needed.update(op.inputs)
+            kept.append(op)
+    return tuple(reversed(kept))
+
+

@@ -1,0 +1,84 @@
+"""A derivative rule: what a call does forward and backward, over formal variables, so that equal calls share it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from thunder.ir import tree
+from thunder.ir.symbol import BoundSymbol
+from thunder.ir.trace import Names
+from thunder.ir.types import OpaqueType, TensorType, Var
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One call's forward and backward over formal variables.
+
+    inputs: one for each different variable the call reads. outs: one for each leaf it returns, None if not a tensor.
+    forward: operations that compute ``outs`` and what backward reads; None keeps the call itself, since backward reads
+    nothing but its arguments and results.
+    cotangents: for each of ``outs``, the gradient that ``backward`` starts from, None where the result needs none.
+    gradients: for each of ``inputs``, what ``backward`` computed, None where there is no gradient.
+    """
+
+    inputs: tuple[Var, ...]
+    outs: tuple[Var | None, ...]
+    forward: tuple[BoundSymbol, ...] | None
+    cotangents: tuple[Var | None, ...] = ()
+    backward: tuple[BoundSymbol, ...] = ()
+    gradients: tuple[Var | None, ...] = ()
+
+
+Layouts = tuple[TensorType | None, ...]
+"""Types of the gradients that arrive at each leaf a call returns; None where none arrives."""
+
+
+def formal_call(op: BoundSymbol, needs: tuple[bool, ...]) -> tuple[BoundSymbol, tuple[Var, ...]]:
+    """The call over formal inputs ``i0, i1, …``; their types say whether a gradient is needed."""
+    formal = {
+        var: Var(f"i{k}", replace(var.type, requires_grad=need) if isinstance(var.type, TensorType) else var.type)
+        for k, (var, need) in enumerate(zip(op.inputs, needs))
+    }
+    args, kwargs = tree.substitute(op.args, formal), tree.substitute(op.kwargs, formal)
+    return BoundSymbol(op.sym, args, kwargs, effects=op.effects, selection=op.selection), tuple(formal.values())
+
+
+class Instance:
+    """A rule at one call site: formal variables become those of the program, or fresh ones."""
+
+    def __init__(self, names: Names, mapping: dict[Var, Var]) -> None:
+        self._names = names
+        self._mapping = mapping
+
+    def __call__(self, var: Var) -> Var:
+        known = self._mapping.get(var)
+        if known is None:
+            known = self._mapping[var] = Var(self._fresh(var), var.type)
+        return known
+
+    def _fresh(self, var: Var) -> str:
+        if isinstance(var.type, OpaqueType):
+            return self._names.numbered(var.type.name.replace(".", "_") + "_")
+        return self._names.numbered("a")
+
+    def bind(self, var: Var, actual: Var) -> None:
+        """Let a formal variable be ``actual`` from now on."""
+        self._mapping[var] = actual
+
+    def op(self, op: BoundSymbol, like: BoundSymbol, **changes: object) -> BoundSymbol:
+        """The operation over the program's variables, with the source and region of the call it belongs to."""
+
+        def leaf(value: object) -> object:
+            return self(value) if isinstance(value, Var) else value
+
+        effects = tuple(replace(e, handle=self(e.handle)) if e.handle is not None else e for e in op.effects)
+        return replace(
+            op,
+            args=tree.map_tree(leaf, op.args),
+            kwargs=tree.map_tree(leaf, op.kwargs),
+            outs=tree.map_tree(leaf, op.outs),
+            effects=effects,
+            source=like.source,
+            region=like.region,
+            **changes,  # type: ignore[arg-type]
+        )

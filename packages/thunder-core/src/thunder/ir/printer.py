@@ -1,0 +1,125 @@
+"""The text of a trace: a complete Python program. What is printed is what is saved, edited and run."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from thunder.ir.deps import last_uses
+from thunder.ir.spelling import Spelling
+from thunder.ir.symbol import BoundSymbol, Source
+from thunder.ir.trace import Stage, Trace
+from thunder.ir.types import TensorType, Type
+
+_FREEING = (Stage.LOWERED, Stage.SCHEDULED)
+_INDENT = "    "
+_RANDN = {"float64", "float32", "float16", "bfloat16", "complex64", "complex128"}
+
+
+@dataclass(frozen=True)
+class Program:
+    """A trace as text.
+
+    lines: the operation on each line (counted from 1) that is a call.
+    supplied: objects that no text spells, by the module-level name under which the program expects them.
+    """
+
+    text: str
+    lines: dict[int, BoundSymbol]
+    supplied: dict[str, Any]
+
+
+def program_text(trace: Trace) -> str:
+    """The trace as a Python program that runs: ``def name(params)``, and a main block with inputs of the right types.
+
+    Lowered traces free each value right after its last use. Raises VerifyError for an argument no expression spells.
+    """
+    return render(trace).text
+
+
+def render(trace: Trace) -> Program:
+    """The text of a trace with what is needed to run it and to explain a failure; see ``program_text``."""
+    spelling = Spelling(trace)
+    body = list(_body(trace, spelling))
+    made = f", made by {trace.made_by}" if trace.made_by else ""
+    lines = [f"# {trace.name}: {trace.stage.value}{made}", *spelling.header(), "", ""]
+    lines.append(f"def {trace.name}({', '.join(param.name for param in trace.params)}):")
+    calls = {}
+    for text, op in body:
+        lines.append(_INDENT + text)
+        if op:
+            calls[len(lines)] = op
+    lines += ["", "", *_main(trace), ""]
+    return Program("\n".join(lines), calls, spelling.supplied())
+
+
+def _body(trace: Trace, spelling: Spelling) -> Iterator[tuple[str, BoundSymbol | None]]:
+    """The lines of the function, each with the operation it runs, if any."""
+    for param in trace.params:
+        yield f"# {param.name}: {param.type}", None
+    last = last_uses(trace) if trace.stage in _FREEING else {}
+    phases = {op.phase for op in trace.ops}
+    phase, source = None, None
+    for index, op in enumerate(trace.ops):
+        if op.phase is not phase and len(phases) > 1:
+            yield f"# {op.phase.value}", None
+        if op.source and op.source != source:
+            yield _source_line(op.source), None
+        phase, source = op.phase, op.source or source
+        yield _call_line(op, spelling), op
+        dead = [var.name for var in dict.fromkeys(op.inputs + op.outputs) if last.get(var) == index]
+        if dead:
+            yield f"del {', '.join(dead)}", None
+    yield f"return {spelling.value(trace.result)}", None
+
+
+def _call_line(op: BoundSymbol, spelling: Spelling) -> str:
+    call = f"{spelling.callable(op)}({spelling.arguments(op)})"
+    text = f"{spelling.target(op.outs)} = {call}" if op.outputs else call
+    types = ", ".join(str(var.type) for var in op.outputs)
+    executor = f"[{op.selection.executor}]" if op.selection else ""
+    comment = "  ".join(filter(None, (types, executor)))
+    return f"{text}  # {comment}" if comment else text
+
+
+def _source_line(source: Source) -> str:
+    code = source.text.strip().partition("\n")[0]
+    return f"# {os.path.basename(source.file)}:{source.line}   {code}".rstrip()
+
+
+def _main(trace: Trace) -> Iterator[str]:
+    """The block that runs a saved program by itself."""
+    yield 'if __name__ == "__main__":'
+    if not trace.params:
+        yield f"{_INDENT}print({trace.name}())"
+        return
+    yield f"{_INDENT}print("
+    yield f"{_INDENT * 2}{trace.name}("
+    yield from (f"{_INDENT * 3}{_sample(param.type)},  # {param.name}" for param in trace.params)
+    yield f"{_INDENT * 2})"
+    yield f"{_INDENT})"
+
+
+def _sample(type: Type) -> str:
+    """An input of this type: random numbers; zeros where a number may be an index; None for what is not a tensor."""
+    if not isinstance(type, TensorType):
+        return "None"
+    rest = f"dtype=torch.{type.dtype}, device={type.device!r}"
+    if type.stride is None:
+        return f"torch.zeros({type.shape}, {rest}, layout=torch.{type.layout})"
+    make = "torch.randn" if type.dtype in _RANDN else "torch.zeros"
+    if type.stride == _contiguous(type.shape):
+        return f"{make}({type.shape}, {rest})"
+    extent = 1 + sum((size - 1) * step for size, step in zip(type.shape, type.stride, strict=True))
+    return f"{make}({extent if type.numel else 0}, {rest}).as_strided({type.shape}, {type.stride})"
+
+
+def _contiguous(shape: tuple[int, ...]) -> tuple[int, ...]:
+    strides: list[int] = []
+    step = 1
+    for size in reversed(shape):
+        strides.append(step)
+        step *= max(size, 1)
+    return tuple(reversed(strides))

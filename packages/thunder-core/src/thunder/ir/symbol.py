@@ -1,0 +1,99 @@
+"""Symbols and bound symbols: what is called, and one call of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from functools import cached_property
+from typing import Any
+
+from thunder.ir import tree
+from thunder.ir.effects import Effect
+from thunder.ir.types import Var
+
+
+class Phase(Enum):
+    """When an operation runs: with the call, with back-propagation, or after the call under the caller's autograd."""
+
+    FORWARD = "forward"
+    BACKWARD = "backward"
+    EPILOGUE = "epilogue"
+
+
+@dataclass(frozen=True, slots=True)
+class Symbol:
+    """The name of an operation: ``torch.nn.functional.linear`` (a composite), ``aten.mm`` (a prim), ``te.linear_fwd``."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A line of the user's program."""
+
+    file: str
+    line: int
+    text: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}"
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """An executor that was asked to run an operation and said no."""
+
+    executor: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Who runs an operation, and who was asked before.
+
+    executor: name of the executor.
+    claim: the executor's claim (``thunder.plugins.spec.Claim``), or None where it runs the operation as it stands.
+    """
+
+    executor: str
+    claim: Any = None
+    refusals: tuple[Refusal, ...] = ()
+
+
+@dataclass(frozen=True)
+class BoundSymbol:
+    """One call: a symbol bound to arguments and results.
+
+    args, kwargs: trees of variables and constants, bound to the symbol's signature.
+    outs: tree of variables (and None where a result is not a tensor).
+    effects: what it touches besides; every effect with a handle has that handle among the arguments.
+    call: ``"module:attribute"`` of the callable that runs this line; set when the operation is lowered.
+    region: the activation-checkpointing region it was recorded in, if any.
+    """
+
+    sym: Symbol
+    args: tuple[Any, ...] = ()
+    kwargs: dict[str, Any] = field(default_factory=dict)
+    outs: Any = None
+    effects: tuple[Effect, ...] = ()
+    phase: Phase = Phase.FORWARD
+    selection: Selection | None = None
+    call: str | None = None
+    source: Source | None = None
+    region: str | None = None
+
+    @cached_property
+    def inputs(self) -> tuple[Var, ...]:
+        """The different variables it reads."""
+        return tree.variables((self.args, self.kwargs))
+
+    @cached_property
+    def outputs(self) -> tuple[Var, ...]:
+        """The different variables it makes."""
+        return tree.variables(self.outs)
+
+    def __hash__(self) -> int:
+        return hash((self.sym, self.outputs))

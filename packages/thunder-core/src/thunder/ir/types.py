@@ -1,0 +1,101 @@
+"""Types and values of the IR. Nothing in ``thunder.ir`` imports torch: dtypes and devices are plain strings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+_SHORT_DTYPE = {
+    "float64": "f64", "float32": "f32", "float16": "f16", "bfloat16": "bf16",
+    "int64": "i64", "int32": "i32", "int16": "i16", "int8": "i8", "uint8": "u8", "bool": "b8",
+    "complex64": "c64", "complex128": "c128",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class TensorType:
+    """The type of a tensor value. Strides are in elements; ``device`` is the text of a torch device (``"cuda:0"``).
+
+    ``stride`` is None for layouts that have none (``layout="sparse_coo"`` and relatives).
+    """
+
+    shape: tuple[int, ...]
+    stride: tuple[int, ...] | None
+    dtype: str
+    device: str
+    requires_grad: bool = False
+    layout: str = "strided"
+
+    def __str__(self) -> str:
+        grad = " grad" if self.requires_grad else ""
+        layout = "" if self.layout == "strided" else f" {self.layout}"
+        return f"{self.device} {_SHORT_DTYPE.get(self.dtype, self.dtype)}{list(self.shape)}{layout}{grad}"
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def numel(self) -> int:
+        """Number of elements."""
+        n = 1
+        for extent in self.shape:
+            n *= extent
+        return n
+
+
+@dataclass(frozen=True, slots=True)
+class OpaqueType:
+    """The type of a value that is not a tensor: a state handle, a generator, a number known only at run time."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return self.name
+
+
+Type = TensorType | OpaqueType
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Var:
+    """An IR value. Two variables are the same value iff they have the same name; names are unique in a trace."""
+
+    name: str
+    type: Type
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, Var) and self.name == other.name and self.type == other.type)
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True, slots=True)
+class Const:
+    """A value spelt by an expression over importable names, such as ``torch.float32`` or ``torch.device('cpu')``."""
+
+    text: str
+
+    def __repr__(self) -> str:
+        return self.text
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Ref:
+    """A Python object that no expression spells (a generator, a user's class). Equal only to the same object."""
+
+    name: str
+    value: Any = field(repr=False)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Ref) and self.value is other.value
+
+    def __hash__(self) -> int:
+        return id(self.value)
+
+    def __repr__(self) -> str:
+        return self.name

@@ -1,0 +1,154 @@
+"""Binding arguments to signatures, so that a call has one form however it was written.
+
+Positional parameters are positional as far as they reach, defaults that end the list are dropped, keyword-only
+parameters are keywords: ``F.dropout(input=x, training=True, p=0.5)`` and ``F.dropout(x)`` are both ``F.dropout(x)``.
+Signatures come from Python functions themselves and, for built-in ones, from the schemas of their ATen operator.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import torch
+
+from thunder.ir.types import Var
+
+_ABSENT = object()
+_SYNONYMS = {"input": "self", "axis": "dim", "keepdims": "keepdim"}
+_NUMBERS = (bool, int, float, complex)
+
+
+@dataclass(frozen=True)
+class _Parameter:
+    name: str
+    default: Any
+    keyword_only: bool
+    accepts: str  # schema type, "" for a Python parameter
+
+
+def bind(
+    name: str, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The canonical form of a call's arguments; the arguments as they are if no signature is known to fit."""
+    for parameters in _signatures(name, fn):
+        values = _match(parameters, args, kwargs)
+        if values is not None:
+            return _canonical(parameters, values)
+    return args, kwargs
+
+
+@lru_cache(maxsize=None)
+def _signatures(name: str, fn: Callable[..., Any]) -> tuple[tuple[_Parameter, ...], ...]:
+    if inspect.isfunction(fn):
+        return _python_signature(fn)
+    if not name.startswith("torch.") or name.endswith("__"):
+        return ()
+    return _operator_signatures(name.removeprefix("torch.").replace("nn.functional.", ""), name)
+
+
+def _python_signature(fn: Callable[..., Any]) -> tuple[tuple[_Parameter, ...], ...]:
+    parameters = inspect.signature(fn).parameters.values()
+    if any(p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD) for p in parameters):
+        return ()
+    return (
+        tuple(
+            _Parameter(p.name, _ABSENT if p.default is p.empty else p.default, p.kind is p.KEYWORD_ONLY, "")
+            for p in parameters
+        ),
+    )
+
+
+def _operator_signatures(op: str, name: str) -> tuple[tuple[_Parameter, ...], ...]:
+    op = op.removeprefix("Tensor.").replace("linalg.", "linalg_").replace("fft.", "fft_").replace("special.", "special_")
+    schemas = torch._C._jit_get_schemas_for_operator(f"aten::{op}") if "." not in op else []
+    found = [
+        tuple(
+            _Parameter(
+                a.name,
+                a.default_value if a.has_default_value() else _ABSENT,
+                a.kwarg_only,
+                str(a.type),
+            )
+            for a in schema.arguments
+        )
+        for schema in schemas
+    ]
+    if name.startswith("torch.Tensor."):
+        found = [parameters for parameters in found if parameters and parameters[0].name == "self"]
+    return tuple(found)
+
+
+def _match(parameters: Iterable[_Parameter], args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any] | None:
+    """Value of each parameter that the call gives, or None if the call does not fit the signature."""
+    parameters = tuple(parameters)
+    positional = [p for p in parameters if not p.keyword_only]
+    args = _packed(positional, args)
+    if len(args) > len(positional):
+        return None
+    values = {p.name: value for p, value in zip(positional, args)}
+    known = {p.name for p in parameters}
+    for key, value in kwargs.items():
+        key = key if key in known else _SYNONYMS.get(key, key)
+        if key not in known or key in values:
+            return None
+        values[key] = value
+    complete = all(p.name in values or p.default is not _ABSENT for p in parameters)
+    fits = all(_accepts(p, values[p.name]) for p in parameters if p.name in values)
+    return values if complete and fits else None
+
+
+def _packed(positional: list[_Parameter], args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """``x.permute(0, 2, 1)`` spreads its only list of integers over the arguments: gather it again."""
+    if len(positional) != 2 or len(args) < 2 or positional[1].accepts != "List[int]":
+        return args
+    rest = args[1:]
+    spread = all(isinstance(value, int) and not isinstance(value, bool) for value in rest)
+    return (args[0], tuple(rest)) if spread else args
+
+
+def _accepts(parameter: _Parameter, value: Any) -> bool:
+    if not parameter.accepts or value is None:
+        return not parameter.accepts or "Optional" in parameter.accepts
+    wants_list = "List[" in parameter.accepts
+    if isinstance(value, Var):
+        return "Tensor" in parameter.accepts and not wants_list
+    if isinstance(value, (tuple, list)):
+        wants_tensors = "Tensor" in parameter.accepts
+        return wants_list and wants_tensors == any(isinstance(item, Var) for item in value)
+    if isinstance(value, _NUMBERS):
+        return "Tensor" not in parameter.accepts and "str" not in parameter.accepts
+    return "Tensor" not in parameter.accepts and not wants_list
+
+
+def _canonical(
+    parameters: Iterable[_Parameter], values: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    given = {p.name: values[p.name] for p in parameters if p.name in values and not _is_default(p, values[p.name])}
+    args: list[Any] = []
+    keywords: dict[str, Any] = {}
+    reach = True
+    for p in parameters:
+        reach = reach and not p.keyword_only and (p.name in given or _later_positional(p, parameters, given))
+        if reach:
+            args.append(given.get(p.name, values.get(p.name, p.default)))
+        elif p.name in given:
+            keywords[p.name] = given[p.name]
+    return tuple(args), keywords
+
+
+def _later_positional(parameter: _Parameter, parameters: Iterable[_Parameter], given: dict[str, Any]) -> bool:
+    """True if a later positional parameter is given, so that this one must be spelt out to be passed over."""
+    parameters = tuple(parameters)
+    later = parameters[parameters.index(parameter) + 1 :]
+    return any(p.name in given and not p.keyword_only for p in later)
+
+
+def _is_default(parameter: _Parameter, value: Any) -> bool:
+    default = parameter.default
+    if default is _ABSENT or isinstance(value, Var):
+        return False
+    return type(value) is type(default) and (value is default or (isinstance(value, (*_NUMBERS, str)) and value == default))

@@ -1,0 +1,99 @@
+"""Results that share memory with an input, or with each other, are made by view operations in the epilogue."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from thunder.capture.log import Capture
+from thunder.ir import tree
+from thunder.ir.symbol import BoundSymbol, Phase, Symbol
+from thunder.ir.trace import Names
+from thunder.ir.types import TensorType, Var
+
+
+def alias_results(
+    capture: Capture, read: Callable[[Var], Var], names: Names
+) -> tuple[Any, list[BoundSymbol]]:
+    """The program's result over functional values, and the epilogue operations that make its aliases.
+
+    read: the functional value of a captured variable.
+    """
+    trace, places = capture.trace, capture.places
+    inputs = {places[var].storage: var for var in reversed(trace.params) if var in places}
+    makers = {var: op for op in trace.ops for var in op.outputs if var not in op.inputs}
+    sharing: dict[int, list[Var]] = {}
+    for var in trace.results:
+        if var in places:
+            sharing.setdefault(places[var].storage, []).append(var)
+    epilogue: list[BoundSymbol] = []
+
+    def made(var: Var) -> Var:
+        storage = places[var].storage if var in places else None
+        if var in trace.params or storage is None:
+            return var
+        if storage in inputs:
+            return _replay(capture, makers, var, set(trace.params), lambda root: root, names, epilogue)
+        if len(sharing[storage]) == 1:
+            return read(var)
+        first = next(v for v, place in places.items() if place.storage == storage)
+        return _replay(capture, makers, var, {first}, read, names, epilogue)
+
+    values = {var: made(var) for var in trace.results}
+    return tree.substitute(trace.result, values), epilogue
+
+
+def _replay(
+    capture: Capture,
+    makers: dict[Var, BoundSymbol],
+    var: Var,
+    roots: set[Var],
+    read: Callable[[Var], Var],
+    names: Names,
+    epilogue: list[BoundSymbol],
+) -> Var:
+    """Emit the view operations that lead from a root to ``var``, or one ``as_strided`` where they cannot be replayed."""
+    if var in roots:
+        return read(var)
+    storage = capture.places[var].storage
+    chain: list[BoundSymbol] = []
+    at = var
+    while at not in roots:
+        op = makers.get(at)
+        parents = [v for v in op.inputs if v in capture.places and capture.places[v].storage == storage] if op else []
+        if op is None or op.effects or len(op.inputs) != 1 or len(parents) != 1:
+            chain, at = [], _root(capture, storage, roots)
+            chain.append(_strided(capture, at, var))
+            break
+        chain.append(op)
+        at = parents[0]
+    values = {at: read(at)}
+    for op in reversed(chain):
+        outs = {v: names.var(v.name, v.type) for v in op.outputs}
+        args, kwargs = tree.substitute(op.args, values), tree.substitute(op.kwargs, values)
+        values.update(outs)
+        outs_tree = tree.substitute(op.outs, outs)
+        epilogue.append(replace(op, args=args, kwargs=kwargs, outs=outs_tree, phase=Phase.EPILOGUE))
+    return _detached(values[at] if not chain else values[var], var, at, names, epilogue)
+
+
+def _detached(value: Var, var: Var, root: Var, names: Names, epilogue: list[BoundSymbol]) -> Var:
+    """A view taken under ``no_grad`` does not require grad, although its root does."""
+    assert isinstance(var.type, TensorType) and isinstance(root.type, TensorType)
+    if var.type.requires_grad or not root.type.requires_grad:
+        return value
+    out = names.var(var.name, var.type)
+    epilogue.append(BoundSymbol(Symbol("torch.detach"), (value,), outs=out, phase=Phase.EPILOGUE))
+    return out
+
+
+def _root(capture: Capture, storage: int, roots: set[Var]) -> Var:
+    return next(v for v in capture.places if v in roots and capture.places[v].storage == storage)
+
+
+def _strided(capture: Capture, root: Var, var: Var) -> BoundSymbol:
+    assert isinstance(var.type, TensorType)
+    offset = capture.places[var].offset - capture.places[root].offset
+    args = (root, var.type.shape, var.type.stride, offset)
+    return BoundSymbol(Symbol("thunder.prims.structural.strided_view"), args, outs=var)

@@ -1,0 +1,295 @@
+"""Mutation becomes new values; what the caller can see of it becomes an epilogue.
+
+A write into a variable gives the base of its storage a new value; other views of that storage are read again from the
+base when next used. Writes into the program's inputs end as one copy into each, and results that share memory with an
+input or with each other are made from it by the recorded view operations, both under the caller's autograd.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from thunder.capture.fakes import result_types
+from thunder.capture.log import Capture, Place
+from thunder.errors import CaptureError
+from thunder.ir import tree
+from thunder.ir.effects import MEMORY, Access, Effect
+from thunder.ir.symbol import BoundSymbol, Phase, Symbol
+from thunder.ir.trace import Names, Stage, Trace
+from thunder.ir.types import Const, TensorType, Var
+from thunder.lang.names import canonical_name, resolve_symbol
+from thunder.passes.aliases import alias_results
+from thunder.prims.facts import appending_operator, functional_operators, with_defaults
+
+_STRUCTURAL = "thunder.prims.structural"
+
+
+def functionalize(capture: Capture) -> Trace:
+    """The captured program without mutation. Raises CaptureError for overlaps that cannot be expressed."""
+    memory = Memory(capture)
+    for index, op in enumerate(capture.trace.ops):
+        memory.run(index, op)
+    epilogue = memory.write_backs()
+    result, aliases = alias_results(capture, memory.read, memory.names)
+    return Trace(
+        capture.trace.name,
+        capture.trace.params,
+        (*memory.ops, *epilogue, *aliases),
+        result,
+        Stage.FUNCTIONAL,
+        made_by="functionalize",
+    )
+
+
+def writes_of(op: BoundSymbol) -> list[Var]:
+    """The variables whose memory the operation writes."""
+    return [e.handle for e in op.effects if e.state is MEMORY and e.access is Access.WRITE and e.handle is not None]
+
+
+def _written_storages(capture: Capture) -> list[int]:
+    handles = (handle for op in capture.trace.ops for handle in writes_of(op))
+    return list(dict.fromkeys(capture.places[handle].storage for handle in handles))
+
+
+@dataclass
+class _Storage:
+    """A storage that is written: its base variable, and a count of the writes so far."""
+
+    base: Var
+    version: int = 0
+    loud: bool = False  # some write was seen by autograd
+
+
+class Memory:
+    """Current values of the captured program's variables while it is rewritten."""
+
+    def __init__(self, capture: Capture) -> None:
+        self.names = Names.of(capture.trace)
+        self.ops: list[BoundSymbol] = []
+        self._capture = capture
+        self._storages = {storage: _Storage(_base(capture, storage)) for storage in _written_storages(capture)}
+        self._values: dict[Var, tuple[Var, int]] = {}
+
+    def read(self, var: Var) -> Var:
+        """The variable that holds the current value of ``var``."""
+        storage = self._storage(var)
+        if storage is None:
+            return var
+        value, version = self._values.get(var, (var, 0))
+        if version == storage.version:
+            return value
+        value = self._view_of_base(var, storage)
+        self._values[var] = (value, storage.version)
+        return value
+
+    def run(self, index: int, op: BoundSymbol) -> None:
+        """Emit the operation, without its writes."""
+        handles = writes_of(op)
+        inputs = {v: self.read(v) for v in op.inputs}
+        if not handles:
+            changed = any(old is not new for old, new in inputs.items())
+            self.ops.append(_renamed(op, inputs) if changed else op)
+            self._born(op)
+            return
+        types = dict(zip(handles, self._capture.written[index]))
+        quiet = index in self._capture.grad_off
+        for handle, value in self._mutated(op, handles, inputs, types).items():
+            self._write(handle, value, quiet)
+        self._born(op)
+
+    def write_backs(self) -> list[BoundSymbol]:
+        """The copies of the written inputs' final values into the inputs."""
+        return [self._write_back(s) for s in self._storages.values() if s.base in self._capture.trace.params]
+
+    def _write_back(self, state: _Storage) -> BoundSymbol:
+        name = "torch.Tensor.copy_" if state.loud else f"{_STRUCTURAL}.write_silently"
+        effect = Effect(MEMORY, Access.WRITE, state.base)
+        args = (state.base, self.read(state.base))
+        return BoundSymbol(Symbol(name), args, effects=(effect,), phase=Phase.EPILOGUE)
+
+    def _storage(self, var: Var) -> _Storage | None:
+        place = self._capture.places.get(var)
+        return self._storages.get(place.storage) if place is not None else None
+
+    def _born(self, op: BoundSymbol) -> None:
+        """Results that view a written storage hold its value as it is now."""
+        for var in op.outputs:
+            storage = self._storage(var)
+            if storage is not None and var not in self._values:
+                self._values[var] = (var, storage.version)
+
+    def _mutated(
+        self, op: BoundSymbol, handles: list[Var], inputs: dict[Var, Var], types: dict[Var, TensorType]
+    ) -> dict[Var, Var]:
+        """Emit a call without mutation that computes what ``op`` writes; the new value of each handle."""
+        values = {handle: Var(self.names.fresh(handle.name), types[handle]) for handle in handles}
+        effects = tuple(effect for effect in op.effects if effect.state is not MEMORY)
+        functional = _functional_form(op, values, inputs)
+        if functional is not None:
+            self.ops.append(replace(functional, effects=effects))
+            return values
+        paths = tuple(_path(op, handle) for handle in handles)
+        fn = _callable_text(op.sym.name)
+        outs = tree.map_tree(lambda leaf: None if leaf in values else leaf, op.outs)
+        self.ops.append(
+            replace(
+                op,
+                sym=Symbol(f"{_STRUCTURAL}.on_copy"),
+                args=(Const(fn), paths, *tree.substitute(op.args, inputs)),
+                kwargs=tree.substitute(op.kwargs, inputs),
+                outs=(outs, *values.values()),
+                effects=effects,
+            )
+        )
+        return values
+
+    def _write(self, var: Var, value: Var, quiet: bool) -> None:
+        """Let ``var``, and the base of its storage, have a new value."""
+        storage = self._storage(var)
+        assert storage is not None
+        base = storage.base
+        current = self.read(base)
+        whole = _geometry(var, self._capture) == _geometry(base, self._capture)
+        new = value if whole else self._scattered(current, value, var, base)
+        hidden = quiet or (base.type.requires_grad and not var.type.requires_grad)  # type: ignore[union-attr]
+        if hidden and current.type.requires_grad:  # type: ignore[union-attr]
+            new = self._emit(f"{_STRUCTURAL}.with_value", (current, new), base.name, current.type)
+        storage.version += 1
+        storage.loud = storage.loud or not hidden
+        self._values[base] = (new, storage.version)
+        if whole and var is not base and not hidden:
+            self._values[var] = (new, storage.version)
+
+    def _scattered(self, base_value: Var, value: Var, var: Var, base: Var) -> Var:
+        _check_dtype(var, base)
+        offset = self._capture.places[var].offset - self._capture.places[base].offset
+        grad = base_value.type.requires_grad or value.type.requires_grad  # type: ignore[union-attr]
+        type = replace(_tensor(base), requires_grad=grad)
+        args = (base_value, value, _tensor(var).shape, _tensor(var).stride, offset)
+        return self._emit(f"{_STRUCTURAL}.strided_scatter", args, base.name, type)
+
+    def _view_of_base(self, var: Var, storage: _Storage) -> Var:
+        base, current = storage.base, self.read(storage.base)
+        detached = base.type.requires_grad and not var.type.requires_grad  # type: ignore[union-attr]
+        grad = current.type.requires_grad and not detached  # type: ignore[union-attr]
+        type = replace(_tensor(var), requires_grad=grad)
+        if _geometry(var, self._capture) != _geometry(base, self._capture):
+            _check_dtype(var, base)
+            offset = self._capture.places[var].offset - self._capture.places[base].offset
+            args = (current, type.shape, type.stride, offset)
+            current = self._emit(f"{_STRUCTURAL}.strided_view", args, var.name, replace(type, requires_grad=grad))
+        if detached and current.type.requires_grad:  # type: ignore[union-attr]
+            current = self._emit("torch.detach", (current,), var.name, type)
+        return current
+
+    def _emit(self, name: str, args: tuple[Any, ...], stem: str, type: Any) -> Var:
+        out = self.names.var(stem, type)
+        self.ops.append(BoundSymbol(Symbol(name), args, outs=out))
+        return out
+
+
+def _functional_form(
+    op: BoundSymbol, values: dict[Var, Var], inputs: dict[Var, Var]
+) -> BoundSymbol | None:
+    """The call that returns what ``op`` writes, if torch has one; ``values``: the new value of each handle."""
+    handles = list(values)
+    op = _renamed(op, inputs)
+    if op.sym.name.startswith("aten.") and (form := appending_operator(resolve_symbol(op.sym.name))) is not None:
+        return replace(op, sym=Symbol(_name(form)), outs=(*op.outs, *values.values()))
+    if len(handles) != 1 or not op.args or op.args[0] is not inputs[handles[0]] or op.outs is not handles[0]:
+        return None
+    value = values[handles[0]]
+    wanted = replace(_tensor(value), requires_grad=False)
+    return next((replace(form, outs=value) for form in _candidates(op) if result_types(form) == [wanted]), None)
+
+
+def _candidates(op: BoundSymbol) -> Iterator[BoundSymbol]:
+    """Calls that may return what an in-place call writes into its first argument."""
+    head, _, last = op.sym.name.rpartition(".")
+    if op.kwargs.get("inplace") is True:
+        yield replace(op, kwargs={key: value for key, value in op.kwargs.items() if key != "inplace"})
+    elif head == "torch.Tensor" and last.endswith("_") and not last.endswith("__"):
+        yield from (replace(op, sym=Symbol(f"{space}.{last[:-1]}")) for space in ("torch", "torch.Tensor"))
+    elif op.sym.name.startswith("aten."):
+        overload = resolve_symbol(op.sym.name)
+        args = with_defaults(overload, op.args)
+        yield from (replace(op, sym=Symbol(_name(form)), args=args) for form in functional_operators(overload))
+
+
+def _name(op: Any) -> str:
+    name = canonical_name(op)
+    assert name is not None
+    return name
+
+
+def _path(op: BoundSymbol, handle: Var) -> tuple[int | str, ...]:
+    """Where the handle stands among the arguments."""
+
+    def search(value: Any, path: tuple[int | str, ...]) -> tuple[int | str, ...] | None:
+        if value is handle:
+            return path
+        if not isinstance(value, (tuple, list)):
+            return None
+        found = (search(item, (*path, i)) for i, item in enumerate(value))
+        return next((hit for hit in found if hit is not None), None)
+
+    places = [search(arg, (i,)) for i, arg in enumerate(op.args)]
+    places += [search(arg, (key,)) for key, arg in op.kwargs.items()]
+    return next(path for path in places if path is not None)
+
+
+def _callable_text(name: str) -> str:
+    if name.startswith(("torch.", "thunder.")):
+        return name
+    namespace, op, *overload = name.split(".")
+    return f"torch.ops.{namespace}.{op}.{overload[0] if overload else 'default'}"
+
+
+def _base(capture: Capture, storage: int) -> Var:
+    """The variable of a written storage that covers all others: an input if there is one."""
+    members = [var for var, place in capture.places.items() if place.storage == storage]
+    inputs = [var for var in members if var in capture.trace.params]
+    spans = {var: _span(_tensor(var), capture.places[var]) for var in members}
+    base = max(inputs, key=lambda var: spans[var][1] - spans[var][0]) if inputs else members[0]
+    low, high = spans[base]
+    outside = [var for var in members if spans[var][0] < low or spans[var][1] > high]
+    if outside:
+        raise CaptureError(
+            f"{outside[0].name} and {base.name} overlap in memory and are written to",
+            why="neither tensor covers the other, so no single value holds both",
+            fix='pass one tensor and slice it inside the function, or use frontend="dynamo"',
+        )
+    return base
+
+
+def _span(type: TensorType, place: Place) -> tuple[int, int]:
+    """First and last element of the storage that the tensor can reach."""
+    if type.numel == 0 or type.stride is None:
+        return place.offset, place.offset
+    reach = sum((extent - 1) * stride for extent, stride in zip(type.shape, type.stride))
+    return place.offset, place.offset + reach
+
+
+def _geometry(var: Var, capture: Capture) -> tuple[Any, ...]:
+    type = _tensor(var)
+    return type.shape, type.stride, type.dtype, capture.places[var].offset
+
+
+def _tensor(var: Var) -> TensorType:
+    assert isinstance(var.type, TensorType)
+    return var.type
+
+
+def _check_dtype(var: Var, base: Var) -> None:
+    if _tensor(var).dtype != _tensor(base).dtype:
+        raise CaptureError(
+            f"{var.name} views {base.name} as {_tensor(var).dtype} while their memory is written",
+            why=f"{base.name} is {_tensor(base).dtype}: its elements cannot be addressed by the view's strides",
+            fix="clone the view first",
+        )
+
+
+def _renamed(op: BoundSymbol, mapping: dict[Var, Var]) -> BoundSymbol:
+    return replace(op, args=tree.substitute(op.args, mapping), kwargs=tree.substitute(op.kwargs, mapping))

@@ -1,0 +1,74 @@
+"""What an executor needs around it. Needs are evaluated before anything heavy of the executor is imported."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from importlib import metadata
+
+from packaging.specifiers import SpecifierSet
+from packaging.version import Version
+
+
+@dataclass(frozen=True)
+class Unmet:
+    """Why a need is not met, and what to do about it."""
+
+    why: str
+    fix: str
+
+
+@dataclass(frozen=True)
+class Distribution:
+    """An installed distribution, such as ``Distribution("numpy", ">=2.0")``. An empty specifier takes any version.
+
+    A pre-release or a local build (``2.10.0a0+git``) counts as the release it leads to.
+    """
+
+    name: str
+    specifier: str = ""
+
+    def unmet(self) -> Unmet | None:
+        """None if a distribution that fits is installed. Only its metadata is read."""
+        wanted = f"{self.name} {self.specifier}".strip()
+        fix = f'pip install "{self.name}{self.specifier}"'
+        try:
+            installed = metadata.version(self.name)
+        except metadata.PackageNotFoundError:
+            return Unmet(f"{wanted} is required, and none is installed", fix)
+        if SpecifierSet(self.specifier).contains(Version(installed).base_version):
+            return None
+        return Unmet(f"{wanted} is required, and {installed} is installed", fix)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cuda:
+    """A CUDA device that PyTorch can use, with at least the compute capability ``min`` if that is given."""
+
+    min: tuple[int, int] = (0, 0)
+
+    def unmet(self) -> Unmet | None:
+        """None if a visible device is capable enough. Imports torch."""
+        import torch
+
+        fix = "use a machine that has one, with a build of PyTorch for it"
+        if not torch.cuda.is_available():
+            return Unmet("a CUDA device is required, and PyTorch sees none", fix)
+        best = max(torch.cuda.get_device_capability(index) for index in range(torch.cuda.device_count()))
+        if best >= self.min:
+            return None
+        wanted, found = (".".join(map(str, capability)) for capability in (self.min, best))
+        return Unmet(
+            f"a CUDA device of compute capability {wanted} is required, and the best one here has {found}", fix
+        )
+
+
+Need = Distribution | Cuda
+
+
+def first_unmet(needs: Iterable[Need]) -> Unmet | None:
+    """The first need that is not met. Devices come last: asking for them imports torch."""
+    for need in sorted(needs, key=lambda need: isinstance(need, Cuda)):
+        if (unmet := need.unmet()) is not None:
+            return unmet
+    return None

@@ -1,0 +1,258 @@
+"""What a plugin is made of: frozen data, with heavy code named by ``"module:attribute"`` strings.
+
+The strings are resolved on first use, so that a specification can be listed, validated, hashed and printed on a
+machine where the code behind it does not import.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from collections.abc import Hashable, Mapping
+from dataclasses import KW_ONLY, dataclass, field
+from operator import attrgetter
+from types import MappingProxyType
+from typing import Any, ClassVar, Literal
+
+from thunder.errors import PluginError
+from thunder.ir.effects import Access, StateKind
+from thunder.plugins.needs import Need
+
+SUPPORTED_API = frozenset({1})
+"""Versions of this contract that the core understands."""
+
+
+@functools.cache
+def resolve(text: str) -> Any:
+    """The object that a ``"module:attribute"`` string names; the attribute may be dotted. Raises PluginError."""
+    module, _, attribute = text.partition(":")
+    try:
+        return attrgetter(attribute)(importlib.import_module(module))
+    except Exception as error:
+        raise PluginError(
+            f"{text!r} does not resolve",
+            where=text,
+            why=f"{type(error).__name__}: {error}",
+            fix="make the string name an attribute of a module that imports here",
+        ) from error
+
+
+@dataclass(frozen=True)
+class Yes:
+    """The executor runs this call."""
+
+
+@dataclass(frozen=True)
+class No:
+    """The executor does not run this call, because of ``reason``. Users read it in ``thunder.explain``."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class Touch:
+    """An access of an operation to a state kind of its executor. Use one of the three subclasses."""
+
+    kind: str
+    access: ClassVar[Access]
+
+
+class Reads(Touch):
+    """The operation reads the state."""
+
+    access = Access.READ
+
+
+class Updates(Touch):
+    """The operation accumulates into the state: updates commute with each other."""
+
+    access = Access.UPDATE
+
+
+class Writes(Touch):
+    """The operation changes the state in a way that keeps its place among all other accesses."""
+
+    access = Access.WRITE
+
+
+@dataclass(frozen=True)
+class Op:
+    """A symbol that the executor can run.
+
+    name: dotted, under the executor's name (``"example.gelu"``).
+    impl: what runs: called with the arguments, and with ``states=(handle, ...)`` in the order of ``effects`` if there
+        are any. The closer of a state kind is called with all the handles that were touched, and returns None.
+    meta: what runs on fake tensors to find the types of the results; ``impl`` itself if absent.
+    effects: the state kinds that it touches.
+    """
+
+    name: str
+    _: KW_ONLY
+    impl: str
+    meta: str | None = None
+    effects: tuple[Touch, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Grad:
+    """A pair of rules, written with torch calls and the executor's own symbols.
+
+    forward: ``(*args, **kwargs) -> (out, saved)``; saved is a tuple of tensors and plain Python values.
+    backward: ``(saved, *grads) -> gradients``, one for each tensor argument, None where there is none.
+    """
+
+    forward: str
+    backward: str
+
+
+@dataclass(frozen=True)
+class ClaimContext:
+    """What a check may depend on besides the arguments.
+
+    options: the executor's own, by short name. needs_grad: one flag for each tensor argument.
+    cache_key: the value of the executor's ``cache_key`` for this run.
+    """
+
+    _: KW_ONLY
+    options: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    needs_grad: tuple[bool, ...] = ()
+    cache_key: Hashable = None
+
+    @property
+    def training(self) -> bool:
+        """True if any argument needs a gradient."""
+        return any(self.needs_grad)
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What the executor can run: calls of ``target`` that ``check`` accepts.
+
+    target: a canonical torch symbol (``"torch.nn.functional.linear"``) or an ATen operator (``"aten.mm"``).
+    check: ``(cx: ClaimContext, *args, **kwargs) -> Yes() | No(reason)``, with a TensorType for each tensor; absent:
+        always yes.
+    lower: a function of the target's arguments, used when no gradient is needed; absent: the target runs as it is.
+    grad: used when a gradient is needed; absent: the derivative is the target's own.
+    """
+
+    target: str
+    _: KW_ONLY
+    check: str | None = None
+    lower: str | None = None
+    grad: Grad | None = None
+
+    def ask(self, cx: ClaimContext, *args: Any, **kwargs: Any) -> Yes | No:
+        """The answer of ``check`` to one call. Raises PluginError if it raises or answers anything else."""
+        if self.check is None:
+            return Yes()
+        try:
+            answer = resolve(self.check)(cx, *args, **kwargs)
+        except Exception as error:
+            raise self._bad_check(f"it raised {type(error).__name__}: {error}") from error
+        if isinstance(answer, Yes) or (isinstance(answer, No) and answer.reason):
+            return answer
+        raise self._bad_check(f"it returned {answer!r}")
+
+    def _bad_check(self, why: str) -> PluginError:
+        fix = 'return Yes() or No("the reason") for every call of the target'
+        return PluginError(f"the check of the claim on {self.target} failed", where=self.check or "", why=why, fix=fix)
+
+
+@dataclass(frozen=True)
+class Option:
+    """An option of an executor; users set it as ``"executor.name"``.
+
+    A default of None means unset, and then None is also accepted as a value.
+    """
+
+    name: str
+    type: type[bool] | type[int] | type[float] | type[str]
+    default: Any
+    help: str
+    _: KW_ONLY
+    choices: tuple[Any, ...] | None = None
+
+
+@dataclass(frozen=True)
+class Executor:
+    """Something that can run operations.
+
+    name: lower case letters, digits and underscores; the prefix of its symbols, state kinds and options.
+    api: the version of this contract it is written for. summary: one line for ``thunder plugins``.
+    needs: what must be there for it to be available.
+    cache_key: ``(options) -> hashable``, called at each run; its value is part of what a compilation depends on.
+    default: active without being named; only for executors with ``numerics="exact"``.
+    numerics: ``"exact"`` if results are within the usual tolerances of eager PyTorch.
+    before: executors that it comes before in the default order; a user's order overrides it.
+    """
+
+    _: KW_ONLY
+    name: str
+    api: int = 1
+    summary: str = ""
+    needs: tuple[Need, ...] = ()
+    symbols: tuple[Op, ...] = ()
+    states: tuple[StateKind, ...] = ()
+    claims: tuple[Claim, ...] = ()
+    options: tuple[Option, ...] = ()
+    cache_key: str | None = None
+    default: bool = False
+    numerics: Literal["exact", "approximate"] = "exact"
+    before: tuple[str, ...] = ()
+
+    def op(self, name: str) -> Op | None:
+        """Its symbol of that full name, if it has one."""
+        return self._ops.get(name)
+
+    def state(self, kind: str) -> StateKind | None:
+        """Its state kind of that full name, if it has one."""
+        return self._states.get(kind)
+
+    def claim(self, target: str) -> Claim | None:
+        """Its claim on a target, if it has one."""
+        return self._claims.get(target)
+
+    def key(self, options: Mapping[str, Any]) -> Hashable:
+        """The value of ``cache_key`` now; None if it has none."""
+        return resolve(self.cache_key)(options) if self.cache_key else None
+
+    @functools.cached_property
+    def _ops(self) -> dict[str, Op]:
+        return {op.name: op for op in self.symbols}
+
+    @functools.cached_property
+    def _states(self) -> dict[str, StateKind]:
+        return {state.name: state for state in self.states}
+
+    @functools.cached_property
+    def _claims(self) -> dict[str, Claim]:
+        return {claim.target: claim for claim in self.claims}
+
+
+@dataclass(frozen=True)
+class Transform:
+    """A pass that users ask for by name. apply: ``(Trace) -> Trace`` on traces of ``stage``."""
+
+    name: str
+    _: KW_ONLY
+    summary: str
+    apply: str
+    stage: str = "functional"
+
+
+@dataclass(frozen=True)
+class CheckResult:
+    """The outcome of a health check: what was found, and what to do if it is not ok."""
+
+    ok: bool
+    message: str
+    fix: str = ""
+
+
+@dataclass(frozen=True)
+class Check:
+    """A health check for ``thunder doctor``. run: ``() -> CheckResult``."""
+
+    name: str
+    _: KW_ONLY
+    run: str

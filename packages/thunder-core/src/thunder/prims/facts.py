@@ -1,0 +1,76 @@
+"""Facts about ATen operators, taken from PyTorch's tags and schemas, and the few that PyTorch does not declare."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import torch
+
+# Arguments written without a declaration in the schema: operator -> (positions written, position of the flag that says so).
+_HIDDEN_WRITES = {
+    "aten::native_batch_norm": ((3, 4), 5),
+    "aten::cudnn_batch_norm": ((3, 4), 5),
+    "aten::miopen_batch_norm": ((3, 4), 5),
+}
+
+
+@lru_cache(maxsize=None)
+def is_random(op: torch._ops.OpOverload) -> bool:
+    """True if the operator draws from a random generator."""
+    return torch.Tag.nondeterministic_seeded in op.tags
+
+
+@lru_cache(maxsize=None)
+def changes_metadata(op: torch._ops.OpOverload) -> bool:
+    """True if the operator changes sizes or strides of its argument in place (``unsqueeze_``)."""
+    return torch.Tag.inplace_view in op.tags
+
+
+@lru_cache(maxsize=None)
+def _declared_writes(op: torch._ops.OpOverload) -> tuple[tuple[int, str, bool], ...]:
+    arguments = enumerate(op._schema.arguments)
+    return tuple((i, a.name, a.kwarg_only) for i, a in arguments if a.alias_info is not None and a.alias_info.is_write)
+
+
+def written_arguments(op: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[torch.Tensor]:
+    """The tensors that a call writes into: those its schema declares, and batch norm's running statistics."""
+    hidden = _HIDDEN_WRITES.get(op._schema.name)
+    if hidden is not None:
+        positions, flag = hidden
+        return [args[i] for i in positions if args[flag] and args[i] is not None]
+    written: list[torch.Tensor] = []
+    for position, name, keyword_only in _declared_writes(op):
+        value = args[position] if not keyword_only and position < len(args) else kwargs.get(name)
+        written.extend(v for v in (value if isinstance(value, (list, tuple)) else (value,)) if v is not None)
+    return written
+
+
+@lru_cache(maxsize=None)
+def functional_operators(op: torch._ops.OpOverload) -> tuple[torch._ops.OpOverload, ...]:
+    """Operators with the parameters of an in-place one, which return what it writes; that of the same overload first."""
+    namespace, name = op._schema.name.split("::")
+    packet = getattr(getattr(torch.ops, namespace), name.removesuffix("_"), None)
+    if packet is None or not name.endswith("_"):
+        return ()
+    overloads = sorted(packet.overloads(), key=lambda overload: overload != op._overloadname)
+    found = (getattr(packet, overload) for overload in overloads)
+    return tuple(form for form in found if not form._schema.is_mutable and _parameters(form) == _parameters(op))
+
+
+@lru_cache(maxsize=None)
+def appending_operator(op: torch._ops.OpOverload) -> torch._ops.OpOverload | None:
+    """The operator that takes the same arguments, writes nothing, and appends the new values to its results."""
+    return {
+        "aten::native_batch_norm": torch.ops.aten._native_batch_norm_legit_functional.default,
+    }.get(op._schema.name)
+
+
+def _parameters(op: torch._ops.OpOverload) -> list[tuple[str, str]]:
+    return [(a.name, str(a.type)) for a in op._schema.arguments]
+
+
+def with_defaults(op: torch._ops.OpOverload, args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The positional arguments with the defaults that end the list spelt out; another operator may have others."""
+    missing = [a for a in op._schema.arguments[len(args) :] if not a.kwarg_only]
+    return (*args, *(a.default_value for a in missing))

@@ -1,0 +1,79 @@
+"""The structural prims that ATen lacks. They are ordinary functions: a trace that uses them runs anywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+ArgPath = tuple[int | str, ...]
+"""Where an argument stands: position or keyword first, then positions inside nested lists."""
+
+
+def strided_clone(t: torch.Tensor) -> torch.Tensor:
+    """A copy of ``t`` with its sizes and strides, even where the strides leave gaps; differentiable."""
+    if t.is_contiguous():
+        return t.clone()
+    return torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device=t.device).copy_(t)
+
+
+def on_copy(fn: Callable[..., Any], written: tuple[ArgPath, ...], *args: Any, **kwargs: Any) -> tuple[Any, ...]:
+    """Call a mutating ``fn`` on copies of the arguments it writes, which ``written`` names.
+
+    Returns ``(result, *new values of the written arguments)``.
+    """
+    values: tuple[Any, Any] = (list(args), kwargs)
+    fresh = []
+    for path in written:
+        holder, key = _slot(values, path)
+        holder[key] = strided_clone(holder[key])
+        fresh.append(holder[key])
+    return (fn(*values[0], **values[1]), *fresh)
+
+
+def _slot(values: tuple[Any, Any], path: ArgPath) -> tuple[Any, Any]:
+    """The container (made a list, so that it can be assigned to) and key that a path ends at."""
+    holder: Any = values[1] if isinstance(path[0], str) else values[0]
+    for key, _ in zip(path, path[1:]):
+        holder[key] = list(holder[key])
+        holder = holder[key]
+    return holder, path[-1]
+
+
+def strided_view(t: torch.Tensor, size: tuple[int, ...], stride: tuple[int, ...], offset: int) -> torch.Tensor:
+    """A view of ``t``'s memory; ``offset`` (in elements) counts from the first element of ``t``."""
+    return t.as_strided(size, stride, t.storage_offset() + offset)
+
+
+def strided_scatter(
+    t: torch.Tensor, value: torch.Tensor, size: tuple[int, ...], stride: tuple[int, ...], offset: int
+) -> torch.Tensor:
+    """A copy of ``t`` with ``value`` written into the part that ``strided_view`` would show."""
+    return t.as_strided_scatter(value, size, stride, t.storage_offset() + offset)
+
+
+def with_value(t: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+    """``value`` in place of ``t`` behind autograd's back: gradients flow to ``t`` as if nothing had been written."""
+    out = strided_clone(t)
+    with torch.no_grad():
+        out.copy_(value)
+    return out
+
+
+def write_silently(t: torch.Tensor, value: torch.Tensor) -> None:
+    """Copy ``value`` into ``t`` as a program does under ``torch.no_grad()``."""
+    with torch.no_grad():
+        t.copy_(value)
+
+
+def call(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Call a Python callable that has no name in the torch API (``MyFunction.apply``)."""
+    return fn(*args, **kwargs)
+
+
+def laid_out(t: torch.Tensor, stride: tuple[int, ...]) -> torch.Tensor:
+    """``t`` with the given strides: itself if it has them, else a copy."""
+    if t.stride() == stride:
+        return t
+    return torch.empty_strided(t.shape, stride, dtype=t.dtype, device=t.device).copy_(t)

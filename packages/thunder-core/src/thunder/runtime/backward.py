@@ -1,0 +1,166 @@
+"""Splitting a differentiated program: forward, the backward of each independent piece, epilogue."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from thunder.grad.differentiate import Tape, backward, fresh_layout
+from thunder.grad.pieces import pieces
+from thunder.ir.effects import RANDOM
+from thunder.ir.symbol import Phase
+from thunder.ir.trace import Stage, Trace
+from thunder.ir.types import OpaqueType, TensorType, Var
+from thunder.passes.dce import dce
+from thunder.runtime.codegen import compile_trace
+from thunder.runtime.node import BackwardFunction, Piece
+from thunder.runtime.stages import Backend, leaving
+
+if TYPE_CHECKING:
+    from thunder.runtime.driver import Stopwatch
+
+
+class BackwardBuilder:
+    """Splits the joint program of a tape.
+
+    forward: the scheduled forward trace, with result ``(roots, others, saved)``. random: it draws random numbers.
+    """
+
+    def __init__(self, tape: Tape, selected: Trace, backend: Backend, watch: Stopwatch) -> None:
+        self._tape = tape
+        self._selected = selected
+        self._backend = backend
+        self._lock = threading.Lock()
+        self._cotangents = {root: tape.names.var(f"grad_{root.name}", fresh_layout(root.type)) for root in tape.roots}
+        self._groups = pieces(tape)
+        self.random = any(effect.state is RANDOM for op in tape.forward for effect in op.effects)
+        programs = [self._backward(group, group) for group in self._groups]
+        self._saved = tuple(dict.fromkeys(v for p in programs for v in self._saved_by(p)))
+        others = tuple(v for v in leaving(selected) if v not in self._cotangents)
+        result = (tape.roots, others, self._saved)
+        whole = Trace(selected.name, selected.params, tape.forward, result, Stage.SELECTED, made_by="split")
+        watch.note(self._joint(programs))
+        forward = watch.forward("lower", lambda: backend.lower(dce(whole)))
+        lowered = [watch.note(backend.lower(p), watch.record.backward_traces) for p in programs]
+        ops = tuple(op for p in lowered for op in p.ops)
+        together = replace(lowered[0], ops=ops, params=tuple(dict.fromkeys(v for p in lowered for v in p.params)))
+        self._lowered_forward = forward
+        self.forward = watch.forward(
+            "schedule", lambda: backend.schedule({Phase.FORWARD: forward, Phase.BACKWARD: together})[Phase.FORWARD]
+        )
+        self._scheduled = [watch.note(self._in_place(p), watch.record.backward_traces) for p in lowered]
+
+    def pieces(self) -> tuple[tuple[Piece, tuple[int, ...], tuple[int, ...]], ...]:
+        """The autograd pieces, each with the positions of its roots and of what it saved in forward's result."""
+        return tuple(self._piece(group, trace) for group, trace in zip(self._groups, self._scheduled))
+
+    def epilogue(self) -> Trace:
+        """From the parameters and all forward results to the results of the program."""
+        ops = tuple(op for op in self._selected.ops if op.phase is Phase.EPILOGUE)
+        others = tuple(v for v in leaving(self._selected) if v not in self._cotangents)
+        params = (*self._selected.params, *self._tape.roots, *others)
+        trace = Trace("epilogue", params, ops, self._selected.result, Stage.SELECTED, made_by="split")
+        return self._backend.schedule({Phase.EPILOGUE: self._backend.lower(trace)})[Phase.EPILOGUE]
+
+    def _joint(self, programs: Sequence[Trace]) -> Trace:
+        """Forward and backward as one program, for people and for passes over both."""
+        tape = self._tape
+        ops = (*tape.forward, *(op for p in programs for op in p.ops))
+        params = (*self._selected.params, *self._cotangents.values(), *_handles(ops, self._selected.params))
+        result = (tape.roots, tuple(p.result for p in programs))
+        return Trace("joint", params, ops, result, Stage.JOINT, made_by="differentiate")
+
+    def _backward(self, group: Sequence[Var], arriving: Sequence[Var]) -> Trace:
+        """The backward of a piece, for the gradients of some of its roots."""
+        given = [self._cotangents[root] if root in arriving else None for root in self._tape.roots]
+        trace = backward(self._tape, given)
+        cotangents = tuple(self._cotangents[root] for root in group if root in arriving)
+        saved = tuple(v for v in trace.params if v not in cotangents)
+        used = self._inputs_of(group)
+        gradients = dict(zip(self._tape.inputs, trace.result))
+        return replace(trace, params=(*saved, *cotangents), result=tuple(gradients[v] for v in used))
+
+    def _saved_by(self, trace: Trace) -> list[Var]:
+        cotangents = set(self._cotangents.values())
+        return [v for v in trace.params if v not in cotangents and not isinstance(v.type, OpaqueType)]
+
+    def _inputs_of(self, group: Sequence[Var]) -> tuple[Var, ...]:
+        """The tape's inputs that a gradient of the group's roots can flow to."""
+        reached = set(group)
+        for entry in reversed(self._tape.entries):
+            if any(v in reached for v in entry.outs):
+                reached.update(v for v, need in zip(entry.call.inputs, entry.needs) if need)
+        return tuple(v for v in self._tape.inputs if v in reached)
+
+    def _in_place(self, lowered: Trace) -> Trace:
+        """The scheduled form of a backward trace beside the forward that it belongs to."""
+        traces = {Phase.FORWARD: self._lowered_forward, Phase.BACKWARD: lowered}
+        return self._backend.schedule(traces)[Phase.BACKWARD]
+
+    def _piece(self, group: tuple[Var, ...], trace: Trace) -> tuple[Piece, tuple[int, ...], tuple[int, ...]]:
+        tensors = self._selected.params
+        saved = self._saved_by(trace)
+        piece = Piece(
+            backward=self._compiled(trace),
+            partial=self._partial(group, saved),
+            replay=self._replay(group),
+            inputs=[tensors.index(v) for v in self._inputs_of(group)],
+            strides=[_stride(self._cotangents[root]) for root in group],
+        )
+        roots = tuple(self._tape.roots.index(root) for root in group)
+        return piece, roots, tuple(self._saved.index(v) for v in saved)
+
+    def _compiled(self, trace: Trace) -> BackwardFunction:
+        """The generated function, with the states it touches bound."""
+        fn = compile_trace(trace)
+        bound = self._backend.handles(trace, 0)
+        return (lambda *tensors: fn(*tensors, *bound)) if bound else fn
+
+    def _partial(
+        self, group: tuple[Var, ...], saved: Sequence[Var]
+    ) -> Callable[[tuple[bool, ...]], tuple[BackwardFunction, Sequence[int]]]:
+        """Backward programs for some of the gradients, made when first needed."""
+        made: dict[tuple[bool, ...], tuple[BackwardFunction, list[int]]] = {}
+
+        def find(given: tuple[bool, ...]) -> tuple[BackwardFunction, Sequence[int]]:
+            if given not in made:
+                with self._lock:
+                    arriving = [root for root, there in zip(group, given) if there]
+                    lowered = self._backend.lower(self._backward(group, arriving))
+                    trace = self._in_place(lowered)
+                    made[given] = (self._compiled(trace), [saved.index(v) for v in self._saved_by(trace)])
+            return made[given]
+
+        return find
+
+    def _replay(self, group: tuple[Var, ...]) -> Callable[[Sequence[torch.Tensor], Any], Sequence[torch.Tensor]]:
+        """Runs the program's torch calls under autograd, for the roots of a piece."""
+        ops = tuple(replace(op, selection=None) for op in self._selected.ops if op.phase is Phase.FORWARD)
+        trace = replace(self._selected, ops=ops, result=group, name="replay")
+        compiled: list[Callable[..., Any]] = []
+
+        def replay(tensors: Sequence[torch.Tensor], random_state: Any) -> Sequence[torch.Tensor]:
+            if not compiled:
+                lowered = self._backend.lower_natively(dce(trace))
+                compiled.append(compile_trace(self._backend.schedule({Phase.FORWARD: lowered})[Phase.FORWARD]))
+            with torch.random.fork_rng(enabled=random_state is not None), torch._C._DisableAutocast():
+                if random_state is not None:
+                    torch.set_rng_state(random_state)
+                return compiled[0](*tensors)
+
+        return replay
+
+
+def _handles(ops: Sequence[Any], params: Sequence[Var]) -> list[Var]:
+    """The state handles that operations touch and no parameter declares."""
+    found = dict.fromkeys(e.handle for op in ops for e in op.effects if e.handle is not None)
+    return [v for v in found if isinstance(v.type, OpaqueType) and v not in params]
+
+
+def _stride(var: Var) -> tuple[int, ...]:
+    assert isinstance(var.type, TensorType) and var.type.stride is not None
+    return var.type.stride

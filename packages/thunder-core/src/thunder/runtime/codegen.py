@@ -1,0 +1,62 @@
+"""From trace to function: the printed program is executed as it stands, and failures are told in the user's terms."""
+
+from __future__ import annotations
+
+import itertools
+import linecache
+import weakref
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any
+
+from thunder.errors import ExecutionError
+from thunder.ir.printer import render
+from thunder.ir.symbol import BoundSymbol
+from thunder.ir.trace import Trace
+
+_LINES = "__thunder_lines__"
+_serial = itertools.count()
+
+
+def compile_trace(trace: Trace) -> Callable[..., Any]:
+    """The function that runs ``program_text(trace)``; it takes the trace's parameters by position.
+
+    Its source is known to ``linecache`` (so debuggers and tracebacks show it) for as long as the function lives, and
+    the trace is its attribute ``__thunder_trace__``.
+    """
+    program = render(trace)
+    filename = f"<thunder {trace.name} {next(_serial)}>"
+    namespace: dict[str, Any] = {"__name__": filename, _LINES: program.lines}
+    exec(compile(program.text, filename, "exec"), namespace)
+    namespace.update(program.supplied)
+    fn = namespace.pop(trace.name)  # the function refers to its namespace: without a cycle it dies with its last user
+    fn.__thunder_trace__ = trace
+    linecache.cache[filename] = (len(program.text), None, program.text.splitlines(keepends=True), filename)
+    weakref.finalize(fn, linecache.cache.pop, filename, None).atexit = False
+    return fn
+
+
+def explain_failure(exc: BaseException) -> ExecutionError | None:
+    """The failed operation, its executor and the user's line, if ``exc`` was raised under a compiled trace; else None.
+
+    Costs nothing while nothing fails: it reads the traceback. Of nested compiled functions the innermost counts.
+    """
+    op = _failed(exc.__traceback__)
+    if op is None:
+        return None
+    executor = op.selection.executor if op.selection else "torch"
+    return ExecutionError(
+        f"{op.sym} failed, run by {executor}",
+        where=f"{op.source}   {op.source.text.strip()}".rstrip() if op.source else "",
+        why=f"{type(exc).__name__}: {exc}",
+        fix="" if executor == "torch" else f"run without this executor: executors=[..., '-{executor}']",
+    )
+
+
+def _failed(traceback: TracebackType | None) -> BoundSymbol | None:
+    found = None
+    while traceback is not None:
+        lines = traceback.tb_frame.f_globals.get(_LINES)
+        found = lines.get(traceback.tb_lineno) if lines is not None else found
+        traceback = traceback.tb_next
+    return found

@@ -1,0 +1,131 @@
+"""The pipeline, on one screen: from a program and example inputs to a compiled program."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+import torch
+
+from thunder.capture.record import Capture, record
+from thunder.grad.claimed import claimed_rule
+from thunder.grad.differentiate import Tape, differentiate
+from thunder.grad.rules import Rules
+from thunder.ir.symbol import BoundSymbol, Phase
+from thunder.ir.trace import Names, Trace
+from thunder.ir.types import Var
+from thunder.ir.verify import verify
+from thunder.passes.dce import dce
+from thunder.passes.functionalize import functionalize, writes_of
+from thunder.passes.lower import Lowering
+from thunder.passes.select import Selector
+from thunder.plugins.spec import Executor
+from thunder.runtime.backward import BackwardBuilder
+from thunder.runtime.codegen import compile_trace
+from thunder.runtime.program import CompilationRecord, DifferentiableProgram, PlainProgram, Program
+from thunder.runtime.stages import Backend, leaving
+
+__all__ = ["CompilationRecord", "Input", "Program", "Settings", "compile_program"]
+
+
+@dataclass(frozen=True)
+class Input:
+    """One tensor that the program reads."""
+
+    name: str
+    value: torch.Tensor
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a compilation depends on besides the program. options: of each executor, by its name."""
+
+    executors: tuple[Executor, ...]
+    options: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: MappingProxyType({}))
+    verify: bool = False
+
+
+def compile_program(
+    fn: Callable[..., list[Any]], inputs: tuple[Input, ...], settings: Settings, name: str = "computation"
+) -> Program:
+    """Compile ``fn``, which takes the tensors of ``inputs`` and returns a flat list, under the ambient grad mode.
+
+    Raises CaptureError for what cannot be recorded soundly. Nothing is computed.
+    """
+    watch = Stopwatch(CompilationRecord(name), settings.verify)
+    capture = watch.run("capture", lambda: record(fn, [(i.name, i.value) for i in inputs], name))
+    watch.note(capture.trace)
+    functional = watch.forward("functionalize", lambda: dce(functionalize(capture)))
+    selector = Selector(settings.executors, settings.options)
+    states = {kind.name: kind for executor in settings.executors for kind in executor.states}
+    rules = Rules(lambda call, formal, arriving: claimed_rule(call, formal, arriving, states))
+    selected = watch.forward("select", lambda: selector.select(functional, _carriers(functional)))
+    tape = watch.run("differentiate", lambda: differentiate(selected, leaving(selected), rules))
+    backend = Backend(Lowering(selector.choose, states), settings.executors, Names.of(selected))
+    if not tape.roots:
+        return _plain(selected, capture, backend, watch)
+    return _differentiable(selected, tape, capture, backend, watch)
+
+
+class Stopwatch:
+    """Runs passes: times them, keeps their traces and verifies them where asked to."""
+
+    def __init__(self, record: CompilationRecord, verifying: bool) -> None:
+        self.record = record
+        self._verifying = verifying
+
+    def run(self, name: str, fn: Callable[[], Any]) -> Any:
+        """The result of a pass; its seconds are added to those of its name."""
+        start = time.perf_counter()
+        result = fn()
+        self.record.times[name] = self.record.times.get(name, 0.0) + time.perf_counter() - start
+        return result
+
+    def forward(self, name: str, fn: Callable[[], Trace]) -> Trace:
+        """The trace a pass of the forward program makes."""
+        return self.note(self.run(name, fn))
+
+    def note(self, trace: Trace, traces: list[Trace] | None = None) -> Trace:
+        """Keep a trace, among those of the forward program unless told otherwise."""
+        if self._verifying:
+            verify(trace)
+        (self.record.traces if traces is None else traces).append(trace)
+        return trace
+
+
+def _carriers(trace: Trace) -> frozenset[Var]:
+    """The variables that require grad: checks of claims are told which of their arguments do."""
+    return frozenset(v for v in trace.variables() if getattr(v.type, "requires_grad", False))
+
+
+def _plain(selected: Trace, capture: Capture, backend: Backend, watch: Stopwatch) -> Program:
+    lowered = watch.forward("lower", lambda: backend.lower(selected))
+    scheduled = watch.forward("schedule", lambda: backend.schedule({Phase.FORWARD: lowered})[Phase.FORWARD])
+    run = watch.run("codegen", lambda: compile_trace(scheduled))
+    bound = (*capture.constants.values(), *backend.handles(scheduled, len(selected.params)))
+    return PlainProgram(run, bound, _writes(selected.ops), watch.record)
+
+
+def _differentiable(selected: Trace, tape: Tape, capture: Capture, backend: Backend, watch: Stopwatch) -> Program:
+    builder = watch.run("differentiate", lambda: BackwardBuilder(tape, selected, backend, watch))
+    forward = watch.run("codegen", lambda: compile_trace(builder.forward))
+    epilogue = watch.run("codegen", lambda: compile_trace(builder.epilogue()))
+    return DifferentiableProgram(
+        forward,
+        backend.handles(builder.forward, len(selected.params)),
+        tuple(capture.constants.values()),
+        builder.pieces(),
+        epilogue,
+        builder.random,
+        _writes(selected.ops),
+        watch.record,
+    )
+
+
+def _writes(ops: Sequence[BoundSymbol]) -> bool:
+    return any(writes_of(op) for op in ops)
+
+

@@ -1,0 +1,105 @@
+"""Autograd nodes: where a compiled program hangs in the caller's graph."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+BackwardFunction = Callable[..., tuple[torch.Tensor | None, ...]]
+
+
+class Origin:
+    """What a program ran on, to run it again: its tensors, and the state of the random generator if it drew from it.
+
+    Parameters live on anyway; other tensors are not kept alive.
+    """
+
+    __slots__ = ("_references", "random_state")
+
+    def __init__(self, tensors: Sequence[torch.Tensor], random_state: Any) -> None:
+        self._references = [t if type(t) is torch.nn.Parameter else weakref.ref(t) for t in tensors]
+        self.random_state = random_state
+
+    def tensors(self) -> list[torch.Tensor]:
+        """The tensors. Raises RuntimeError if one is gone."""
+        found = [ref() if isinstance(ref, weakref.ref) else ref for ref in self._references]
+        if any(t is None for t in found):
+            raise RuntimeError(
+                "an input of a compiled program was freed before its backward was differentiated: keep the inputs alive"
+            )
+        return found  # type: ignore[return-value]
+
+
+class Piece:
+    """One independently differentiable part of a program.
+
+    attach(outs, saved, origin, *inputs): the outs with a node behind them that runs the compiled backward program.
+    backward: the compiled backward for all gradients; ``partial`` finds the one for some. replay: the outs, computed
+    again from their origin under the caller's autograd, for derivatives of the backward itself. strides: of each out's
+    expected gradient. inputs: positions (among the program's tensors) of those that gradients flow to.
+    """
+
+    def __init__(
+        self,
+        *,
+        backward: BackwardFunction,
+        partial: Callable[[tuple[bool, ...]], tuple[BackwardFunction, Sequence[int]]],
+        replay: Callable[[Sequence[torch.Tensor], Any], Sequence[torch.Tensor]],
+        inputs: Sequence[int],
+        strides: Sequence[tuple[int, ...]],
+    ) -> None:
+        self.inputs = tuple(inputs)
+        self._backward = backward
+        self._partial = partial
+        self._replay = replay
+        self._strides = tuple(strides)
+        self.attach = self._node()
+
+    def _node(self) -> Callable[..., tuple[torch.Tensor, ...]]:
+        """The ``apply`` of an autograd function, without the checks of its Python wrapper."""
+        piece = self
+
+        class ThunderBackward(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx: Any, outs: Any, saved: Any, origin: Origin, *inputs: torch.Tensor) -> Any:
+                ctx.save_for_backward(*saved)
+                ctx.set_materialize_grads(False)
+                ctx.origin = origin
+                return outs
+
+            @staticmethod
+            def backward(ctx: Any, *gradients: torch.Tensor | None) -> Any:
+                if torch.is_grad_enabled():
+                    return (None, None, None, *piece.differentiable(ctx, gradients))
+                return (None, None, None, *piece.run(ctx.saved_tensors, gradients))
+
+        return super(torch.autograd.Function, ThunderBackward).apply  # type: ignore[misc]
+
+    def run(self, saved: tuple[torch.Tensor, ...], gradients: Sequence[torch.Tensor | None]) -> Any:
+        """The gradients of the inputs, from those of the outs (None where none arrived)."""
+        given = []
+        for gradient, stride in zip(gradients, self._strides):
+            if gradient is not None:
+                given.append(gradient if gradient.stride() == stride else _laid_out(gradient, stride))
+        if len(given) == len(gradients):
+            return self._backward(*saved, *given)
+        backward, places = self._partial(tuple([g is not None for g in gradients]))
+        return backward(*[saved[place] for place in places], *given)
+
+    def differentiable(self, ctx: Any, gradients: Sequence[torch.Tensor | None]) -> Any:
+        """The same under autograd: the program is run again, so that its own history can be differentiated."""
+        tensors = ctx.origin.tensors()
+        inputs = [tensors[place] for place in self.inputs]
+        with torch.enable_grad():
+            outs = self._replay(tensors, ctx.origin.random_state)
+            pairs = [(out, g) for out, g in zip(outs, gradients) if g is not None]
+            return torch.autograd.grad(
+                [out for out, _ in pairs], inputs, [g for _, g in pairs], create_graph=True, allow_unused=True
+            )
+
+
+def _laid_out(t: torch.Tensor, stride: tuple[int, ...]) -> torch.Tensor:
+    return torch.empty_strided(t.shape, stride, dtype=t.dtype, device=t.device).copy_(t)

@@ -1,0 +1,110 @@
+"""A compiled program: the generated functions, and how a call runs them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from thunder.ir.trace import Trace
+from thunder.runtime.codegen import explain_failure
+from thunder.runtime.node import Origin, Piece
+
+
+@dataclass
+class CompilationRecord:
+    """What one compilation did. traces, backward_traces: every stage, first to last. times: seconds by pass."""
+
+    name: str
+    traces: list[Trace] = field(default_factory=list)
+    backward_traces: list[Trace] = field(default_factory=list)
+    times: dict[str, float] = field(default_factory=dict)
+
+
+class Program:
+    """A compiled program. Called with its input tensors, it returns the flat list of what the user's program returned.
+
+    needs_alias_guard: it writes into inputs, so it is valid only while the same inputs share memory.
+    """
+
+    needs_alias_guard: bool
+    record: CompilationRecord
+
+    def __call__(self, tensors: Sequence[torch.Tensor]) -> list[Any]:
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class PlainProgram(Program):
+    """A program without gradients: one generated function.
+
+    bound: what it takes after its inputs (captured constants, states of executors).
+    """
+
+    run: Callable[..., list[Any]]
+    bound: tuple[Any, ...]
+    needs_alias_guard: bool
+    record: CompilationRecord
+
+    def __call__(self, tensors: Sequence[torch.Tensor]) -> list[Any]:
+        try:
+            return self.run(*tensors, *self.bound)
+        except Exception as error:
+            raise _explained(error) from error
+
+
+@dataclass(frozen=True)
+class DifferentiableProgram(Program):
+    """A program whose results carry autograd history.
+
+    forward returns ``(roots, others, saved)``: results that carry gradients, those that do not, and what backward needs.
+    pieces: each with the positions of its roots and of what it saved. epilogue: from the input tensors and all forward
+    results to the final results, under the caller's autograd. random: it draws from the random generators.
+    """
+
+    forward: Callable[..., Any]
+    bound: tuple[Any, ...]
+    constants: tuple[torch.Tensor, ...]
+    pieces: tuple[tuple[Piece, tuple[int, ...], tuple[int, ...]], ...]
+    epilogue: Callable[..., list[Any]]
+    random: bool
+    needs_alias_guard: bool
+    record: CompilationRecord
+
+    def __call__(self, tensors: Sequence[torch.Tensor]) -> list[Any]:
+        tensors = (*tensors, *self.constants)
+        origin = Origin(tensors, torch.get_rng_state() if self.random else None)
+        grad_mode = torch.is_grad_enabled()
+        torch._C._set_grad_enabled(False)
+        try:
+            roots, others, saved = self.forward(*tensors, *self.bound)
+        except Exception as error:
+            raise _explained(error) from error
+        finally:
+            torch._C._set_grad_enabled(grad_mode)
+        if len(self.pieces) == 1:
+            piece = self.pieces[0][0]
+            roots = piece.attach(roots, saved, origin, *[tensors[place] for place in piece.inputs])
+        else:
+            roots = self._attached(roots, saved, origin, tensors)
+        return self.epilogue(*tensors, *roots, *others)
+
+    def _attached(
+        self, roots: Sequence[Any], saved: Sequence[Any], origin: Origin, tensors: Sequence[torch.Tensor]
+    ) -> list[Any]:
+        attached = list(roots)
+        for piece, root_places, saved_places in self.pieces:
+            own = tuple([roots[place] for place in root_places])
+            kept = [saved[place] for place in saved_places]
+            outs = piece.attach(own, kept, origin, *[tensors[place] for place in piece.inputs])
+            for place, out in zip(root_places, outs):
+                attached[place] = out
+        return attached
+
+
+def _explained(error: Exception) -> Exception:
+    """The error, told in terms of the user's program. An error of torch stays as eager would raise it."""
+    explained = explain_failure(error)
+    return error if explained is None else explained

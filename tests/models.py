@@ -1,0 +1,167 @@
+"""Small models of every common kind. Each constructor returns ``(module, args)``, the same on every call.
+
+All modules are in training mode, without dropout unless said; ``module(*args)`` gives one tensor, float32 on the CPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from examples import models
+
+Sample = tuple[nn.Module, tuple[Any, ...]]
+
+
+def seeded(make: Callable[[], Sample]) -> Callable[[], Sample]:
+    """Run a constructor from a fixed seed, and leave the generator of the caller as it was."""
+
+    @wraps(make)
+    def wrapped() -> Sample:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            return make()
+
+    return wrapped
+
+
+class Transformer(nn.Module):
+    """``nn.Transformer`` with a causal mask: (batch, time, 32) twice to (batch, time, 32)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Transformer(32, 4, 2, 2, dim_feedforward=64, dropout=0.0, batch_first=True)
+
+    def forward(self, source: Tensor, target: Tensor) -> Tensor:
+        mask = nn.Transformer.generate_square_subsequent_mask(target.shape[1])
+        return self.inner(source, target, tgt_mask=mask)
+
+
+class LSTMClassifier(nn.Module):
+    """Tokens (batch, time) to logits (batch, 5), through a bidirectional two-layer LSTM."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(50, 16)
+        self.lstm = nn.LSTM(16, 24, num_layers=2, batch_first=True, bidirectional=True)
+        self.head = nn.Linear(48, 5)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        states, _ = self.lstm(self.embedding(tokens))
+        return self.head(states[:, -1])
+
+
+class ConvNet(nn.Module):
+    """Images (batch, 3, 16, 16) to logits (batch, 10). Batch norm updates its statistics at each call."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.features = nn.Sequential(
+            nn.Conv2d(3, 8, 3, padding=1, bias=False), nn.BatchNorm2d(8), nn.ReLU(inplace=True), nn.MaxPool2d(2),
+            nn.Conv2d(8, 16, 3, padding=1, bias=False), nn.BatchNorm2d(16), nn.ReLU(inplace=True),
+        )  # fmt: skip
+        self.head = nn.Linear(16, 10)
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.head(self.features(images).mean(dim=(2, 3)))
+
+
+class LlamaBlock(nn.Module):
+    """RMS norm, rotary positions, grouped-query attention and SwiGLU: (batch, time, width) to the same."""
+
+    def __init__(self, width: int, heads: int, groups: int) -> None:
+        super().__init__()
+        self.heads, self.groups, self.size = heads, groups, width // heads
+        self.norm1, self.norm2 = nn.RMSNorm(width), nn.RMSNorm(width)
+        self.q = nn.Linear(width, width, bias=False)
+        self.kv = nn.Linear(width, 2 * groups * self.size, bias=False)
+        self.o = nn.Linear(width, width, bias=False)
+        self.gate, self.up = nn.Linear(width, 2 * width, bias=False), nn.Linear(width, 2 * width, bias=False)
+        self.down = nn.Linear(2 * width, width, bias=False)
+
+    def forward(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        x = x + self.attend(self.norm1(x), cos, sin)
+        y = self.norm2(x)
+        return x + self.down(F.silu(self.gate(y)) * self.up(y))
+
+    def attend(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        batch, time, width = x.shape
+        q = self.q(x).view(batch, time, self.heads, self.size).transpose(1, 2)
+        k, v = self.kv(x).view(batch, time, 2 * self.groups, self.size).transpose(1, 2).chunk(2, dim=1)
+        k, v = (t.repeat_interleave(self.heads // self.groups, dim=1) for t in (k, v))
+        y = F.scaled_dot_product_attention(rotate(q, cos, sin), rotate(k, cos, sin), v, is_causal=True)
+        return self.o(y.transpose(1, 2).reshape(batch, time, width))
+
+
+def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Rotary position embedding of (batch, heads, time, size)."""
+    left, right = x.chunk(2, dim=-1)
+    return x * cos + torch.cat((-right, left), dim=-1) * sin
+
+
+class Llama(nn.Module):
+    """Tokens (batch, time) to logits (batch, time, vocab), with the embedding tied to the head."""
+
+    cos: Tensor
+    sin: Tensor
+
+    def __init__(self, vocab: int = 64, context: int = 16, width: int = 32, heads: int = 4, layers: int = 2) -> None:
+        super().__init__()
+        self.tokens = nn.Embedding(vocab, width)
+        self.layers = nn.ModuleList(LlamaBlock(width, heads, heads // 2) for _ in range(layers))
+        self.norm = nn.RMSNorm(width)
+        self.head = nn.Linear(width, vocab, bias=False)
+        self.head.weight = self.tokens.weight
+        size = width // heads
+        frequency = 10000.0 ** (-torch.arange(0, size, 2) / size)
+        angle = torch.outer(torch.arange(context), frequency).repeat(1, 2)
+        self.register_buffer("cos", angle.cos(), persistent=False)
+        self.register_buffer("sin", angle.sin(), persistent=False)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        time = tokens.shape[1]
+        x = self.tokens(tokens)
+        for layer in self.layers:
+            x = layer(x, self.cos[:time], self.sin[:time])
+        return self.head(self.norm(x))
+
+
+@seeded
+def transformer() -> Sample:
+    return Transformer(), (torch.randn(2, 7, 32), torch.randn(2, 5, 32))
+
+
+@seeded
+def lstm() -> Sample:
+    return LSTMClassifier(), (torch.randint(0, 50, (3, 6)),)
+
+
+@seeded
+def convnet() -> Sample:
+    return ConvNet(), (torch.randn(4, 3, 16, 16),)
+
+
+@seeded
+def gpt() -> Sample:
+    """A GPT with its loss: ``module(*args)`` is a scalar."""
+    module = models.GPT(models.GPTConfig(vocab=64, context=16, layers=2, heads=2, width=32))
+    return module, (torch.randint(0, 64, (2, 16)), torch.randint(0, 64, (2, 16)))
+
+
+@seeded
+def llama() -> Sample:
+    return Llama(), (torch.randint(0, 64, (2, 12)),)
+
+
+MODELS: dict[str, Callable[[], Sample]] = {
+    "transformer": transformer,
+    "lstm": lstm,
+    "convnet": convnet,
+    "gpt": gpt,
+    "llama": llama,
+}

@@ -1,0 +1,1 @@
+"""A plugin whose executor is not valid."""

@@ -1,0 +1,1 @@
+"""A plugin whose executor has the name of another one."""

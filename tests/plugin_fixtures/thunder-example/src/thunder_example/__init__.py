@@ -1,0 +1,1 @@
+"""A small executor package that shows the whole contract."""

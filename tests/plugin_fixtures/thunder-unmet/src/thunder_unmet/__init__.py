@@ -1,0 +1,1 @@
+"""A plugin that needs what is not there."""
