@@ -9,6 +9,7 @@ from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
 
+import thunder
 from benchmarks.harness import Row, Table
 
 
@@ -17,7 +18,7 @@ def environment() -> dict[str, str]:
     models = [line.split(":", 1)[1].strip() for line in _cpuinfo() if line.startswith("model name")]
     return {
         "torch": version("torch"),
-        "thunder-core": version("thunder-core"),
+        "thunder": thunder.__version__,
         "python": platform.python_version(),
         "processor": models[0] if models else platform.processor() or platform.machine(),
         "cores": str(os.cpu_count()),

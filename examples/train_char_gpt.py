@@ -97,14 +97,14 @@ def held_out_loss(model: nn.Module, text: Text) -> float:
 
 @torch.no_grad()
 def continue_text(model: nn.Module, prompt: Tensor, length: int) -> Tensor:
-    """Draw ``length`` more characters after a prompt of CONTEXT tokens: every call has the same shape."""
+    """Draw ``length`` characters after a prompt of CONTEXT tokens, from a window that keeps its shape and strides."""
     generator = torch.Generator().manual_seed(3)
-    tokens = prompt
+    window, drawn = prompt, []
     for _ in range(length):
-        logits = model(tokens[None, -CONTEXT:])[0, -1]
-        chosen = torch.multinomial((logits / 0.7).softmax(0), 1, generator=generator)
-        tokens = torch.cat((tokens, chosen))
-    return tokens[len(prompt) :]
+        logits = model(window[None])[0, -1]
+        drawn.append(torch.multinomial((logits / 0.7).softmax(0), 1, generator=generator))
+        window = torch.cat((window[1:], drawn[-1]))
+    return torch.cat(drawn)
 
 
 def seconds(step: Callable[[], object]) -> float:
@@ -181,9 +181,9 @@ def main() -> None:
 
     for phase, stages in traces.items():
         console.print(Rule(f"layer {LAYER_SHOWN} of the final {phase} trace"))
-        console.print(Syntax(layer_of(stages[-1], LAYER_SHOWN), "python", word_wrap=True))
+        console.print(Syntax("", "python").highlight(layer_of(stages[-1], LAYER_SHOWN)), soft_wrap=True)
     console.print(Rule("who runs what"))
-    console.print(claims, markup=False, highlight=False)
+    console.print(claims, markup=False, highlight=False, soft_wrap=True)
 
     console.print(Rule("speed"))
     console.print(side_by_side(jitted, model, batch))

@@ -39,7 +39,7 @@ class Transformer(nn.Module):
 
     def forward(self, source: Tensor, target: Tensor) -> Tensor:
         mask = nn.Transformer.generate_square_subsequent_mask(target.shape[1])
-        return self.inner(source, target, tgt_mask=mask)
+        return self.inner(source, target, tgt_mask=mask, tgt_is_causal=True)
 
 
 class LSTMClassifier(nn.Module):

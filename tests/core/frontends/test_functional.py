@@ -143,6 +143,8 @@ def test_another_structure_is_another_program() -> None:
     assert_close(f([x, x, x]), x * 3)
     assert_close(f({"a": x}), x)
     assert thunder.cache_misses(f) == 3
+    f(value=[x])
+    assert thunder.last_miss_reason(f) == "number of positional arguments and keywords 1 and [] → 0 and ['value']"
 
 
 def test_results_get_fresh_containers() -> None:

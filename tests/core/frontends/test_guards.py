@@ -49,12 +49,14 @@ def spelling(value: Any) -> str:
     return f"{type(value).__name__}:{value!r}"
 
 
+@settings(deadline=None)
 @given(containers(plain), containers(plain))
 def test_same_tells_apart_what_spelling_does(a: Any, b: Any) -> None:
     assert same(a, b) == (spelling(a) == spelling(b))
     assert same(a, snapshot(a))
 
 
+@settings(deadline=None)
 @given(containers(st.one_of(plain, tensors)))
 def test_flatten_and_unflatten_are_inverse(value: Any) -> None:
     leaves: list[torch.Tensor] = []
@@ -112,6 +114,7 @@ def test_alias_pattern_is_empty_without_sharing_and_tells_offsets_apart() -> Non
     assert alias_pattern([x, x[2:]]) == ((0, 0), (0, 2))
 
 
+@settings(deadline=None)
 @given(st.text(max_size=8))
 def test_identifiers_are_identifiers(path: str) -> None:
     assert identifier(path).isidentifier()

@@ -117,6 +117,9 @@ def test_jitting_again_replaces_the_options_and_keeps_the_module() -> None:
     again = jit(jit(model))
     assert type(again).__mro__[1] is Model
     assert again.fc is model.fc
+    f = jit(jit(model.predict))
+    assert_close(f(torch.ones(1, 3)), model.predict(torch.ones(1, 3)))
+    assert f.__wrapped__ == model.predict
 
 
 def test_the_dynamo_front_end_makes_modules_too() -> None:

@@ -26,6 +26,7 @@ SIN = BoundSymbol(
     source=Source("model.py", 3, "y = sin(x)"),
 )
 RECORD = SimpleNamespace(
+    name="computation",
     traces=[Trace("computation", (X,), (SIN,), Y, Stage.SELECTED, "select")],
     backward_traces=[],
     times={"capture": 0.25},

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
@@ -13,8 +12,9 @@ from thunder.errors import OptionError, ThunderError
 from thunder.frontends.cache import Cache
 from thunder.frontends.functional import FunctionalFunction, capture_trace
 from thunder.frontends.module import is_jitted, jit_module, original
+from thunder.frontends.settings import make_settings
 from thunder.ir.trace import Trace
-from thunder.plugins import registry, resolve_options, select_executors
+from thunder.plugins import registry
 from thunder.runtime.driver import Settings
 
 FrontEnd = Literal["dynamo", "functional"]
@@ -32,10 +32,10 @@ def jit(
 ) -> Any:
     """Compile a function or a module; without one, a decorator. A jitted module is a module of the same class.
 
-    executors: names in order of priority, ``...`` for the defaults (``["te", ...]``), ``"-name"`` to remove one.
+    executors: names in order of priority, ``...`` for the defaults (``["mine", ...]``), ``"-name"`` to remove one.
     frontend: ``"dynamo"`` takes any Python; ``"functional"`` runs it once on fake tensors: the fast lane.
     fullgraph, dynamic: as for ``torch.compile``; of the dynamo front end only.
-    options: of executors, by full name: ``{"te.recipe": "delayed"}``.
+    options: of executors, by full name: ``{"mine.precision": "high"}``.
     Raises PluginError for executors and OptionError for options that cannot be used.
     """
     config: dict[str, Any] = {"executors": executors, "frontend": frontend, "fullgraph": fullgraph, "dynamic": dynamic}
@@ -43,19 +43,17 @@ def jit(
     if fn is None:
         return again
     settings = make_settings(executors, options)
-    if isinstance(fn, torch.nn.Module):
-        module = original(fn)
-        return jit_module(module, _compiled(module.forward, settings, frontend, fullgraph, dynamic), again)
     if not callable(fn):
         raise ThunderError(f"thunder.jit takes a function or a module, not {type(fn).__name__}", fix="pass a callable")
-    return _compiled(fn, settings, frontend, fullgraph, dynamic)
+    compiled = _compiled(_program(fn), settings, frontend, fullgraph, dynamic)
+    return jit_module(original(fn), compiled, again) if isinstance(fn, torch.nn.Module) else compiled
 
 
-def make_settings(executors: str | Sequence[Any] | None, options: Mapping[str, Any] | None) -> Settings:
-    """Executors and options, resolved. ``THUNDER_VERIFY=1`` checks every trace between passes."""
-    selected = select_executors(executors, registry())
-    resolved = resolve_options(options or {}, selected)
-    return Settings(executors=selected, options=resolved, verify=os.environ.get("THUNDER_VERIFY") == "1")
+def _program(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """What there is to compile: of something jitted, what it was made from."""
+    if isinstance(fn, torch.nn.Module):
+        return original(fn).forward
+    return getattr(fn, "__wrapped__", fn) if hasattr(fn, "_thunder_records") else fn
 
 
 def _compiled(
@@ -72,9 +70,7 @@ def _compiled(
 
 def trace(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Trace:
     """The functional trace of ``fn(*args, **kwargs)``: nothing of it is computed."""
-    if isinstance(fn, torch.nn.Module):
-        fn = original(fn).forward
-    return capture_trace(getattr(fn, "__wrapped__", fn), args, kwargs, make_settings(None, None))
+    return capture_trace(_program(fn), args, kwargs)
 
 
 def cache_hits(f: Callable[..., Any]) -> int:

@@ -59,10 +59,10 @@ class _Binder:
     def arguments(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         positional = f"not kwargs and len(args) == {len(args)}"
         keywords = f"[*kwargs] == {self.guards.bind(list(kwargs))} and len(args) == {len(args)}"
-        shape = (len(args), list(kwargs))
-        self.guards.check(
-            keywords if kwargs else positional, "arguments", expected=shape, value="(len(args), [*kwargs])"
-        )
+        expected = f"{len(args)} and {list(kwargs)}"
+        now = 'f"{len(args)} and {[*kwargs]}"'
+        place = "number of positional arguments and keywords"
+        self.guards.check(keywords if kwargs else positional, place, expected=expected, value=now, show=str)
         for i, (name, value) in enumerate(zip(_positional_names(fn, len(args)), args, strict=True)):
             self.binding.args.append(self._argument(value, f"args[{i}]", name))
         for name, value in kwargs.items():

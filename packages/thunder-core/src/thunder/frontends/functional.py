@@ -18,14 +18,16 @@ from typing import Any
 import torch
 from torch.overrides import _get_current_function_mode
 
-from thunder.capture.record import recording
+from thunder.capture.record import record, recording
 from thunder.frontends.binding import bind
 from thunder.frontends.cache import Cache, Entry
 from thunder.frontends.guards import Guards, alias_pattern, compile_guard
 from thunder.frontends.places import CELL, identifier
 from thunder.frontends.pytree import Branch, Const, Leaf, Tree, snapshot
 from thunder.frontends.tracing import Tracing, Write
-from thunder.ir.trace import Stage, Trace
+from thunder.ir.trace import Trace
+from thunder.passes.dce import dce
+from thunder.passes.functionalize import functionalize
 from thunder.runtime import driver
 from thunder.runtime.driver import CompilationRecord, Program, Settings
 
@@ -98,8 +100,7 @@ class FunctionalFunction:
         _guard_executors(binding.guards, self._settings)
         tensors = [given.value for given in inputs]
         tracing = Tracing(self._fn, binding)
-        name = identifier(getattr(self._fn, "__name__", "computation"))
-        program = driver.compile_program(tracing, inputs, self._settings, name)
+        program = driver.compile_program(tracing, inputs, self._settings, _trace_name(self._fn))
         if program.needs_alias_guard:
             binding.guards.aliases = alias_pattern(tensors)
         entry = Entry(compile_guard(binding.guards, tensors), _runner(program, tracing), binding.guards)
@@ -108,13 +109,16 @@ class FunctionalFunction:
         return entry, tensors
 
 
-def capture_trace(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], settings: Settings) -> Trace:
-    """The functional trace of one call of ``fn``."""
+def capture_trace(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Trace:
+    """The functional trace of one call of ``fn``. Raises CaptureError as a compilation does."""
     with _COMPILING:
         binding, inputs = bind(fn, args, kwargs)
-        name = identifier(getattr(fn, "__name__", "computation"))
-        program = driver.compile_program(Tracing(fn, binding), inputs, settings, name)
-    return next(trace for trace in program.record.traces if trace.stage is Stage.FUNCTIONAL)
+        named = [(given.name, given.value) for given in inputs]
+        return dce(functionalize(record(Tracing(fn, binding), named, _trace_name(fn))))
+
+
+def _trace_name(fn: Callable[..., Any]) -> str:
+    return identifier(getattr(fn, "__name__", "computation"))
 
 
 def _modes_active() -> bool:

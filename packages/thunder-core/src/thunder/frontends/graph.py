@@ -20,7 +20,7 @@ from thunder.frontends.notes import eager, graph_break, recompile, specialised
 from thunder.frontends.specialise import Run, Specialisations
 from thunder.ir.symbol import Source
 from thunder.observe.history import History, Note
-from thunder.observe.logs import log_note
+from thunder.observe.logs import log_note, log_record
 from thunder.runtime import driver
 from thunder.runtime.driver import Input, Settings
 
@@ -92,6 +92,7 @@ class Graph:
             return lambda args: self._gm(*args), False
         self._compiled = True
         self._history.records.append(program.record)
+        log_record(program.record)
         if len(inputs) == len(args):
             return program, program.needs_alias_guard
         return lambda args: program([arg for arg in args if isinstance(arg, torch.Tensor)]), program.needs_alias_guard

@@ -15,10 +15,11 @@ from thunder.capture.log import Capture, Log
 from thunder.errors import CaptureError
 from thunder.grad.rule import Layouts, Rule
 from thunder.ir import tree
-from thunder.ir.symbol import BoundSymbol
-from thunder.ir.types import TensorType, Var
+from thunder.ir.symbol import BoundSymbol, Symbol
+from thunder.ir.types import Const, TensorType, Var
 from thunder.lang.values import empty
 from thunder.passes.functionalize import Memory
+from thunder.prims.facts import asks_grad_mode
 
 
 def derive(call: BoundSymbol, inputs: tuple[Var, ...], arriving: Layouts) -> Rule:
@@ -106,8 +107,17 @@ def _rule(
     final = {g for g in gradient_vars if g is not None}
     backward = _live(backward, final)
     whole = _free(backward, final) <= given
-    forward = _live(memory.ops[:middle], _free(backward, final) | {v for v in out_vars if v is not None})
+    forward = _live([_under_autograd(op) for op in memory.ops[:middle]], _free(backward, final) | {v for v in out_vars if v is not None})
     return Rule(inputs, out_vars, None if whole else forward, starts, backward, gradient_vars)
+
+
+def _under_autograd(op: BoundSymbol) -> BoundSymbol:
+    """The call as it must be made where grad mode is off but backward follows."""
+    if not asks_grad_mode(op.sym.name):
+        return op
+    namespace, name, *overload = op.sym.name.split(".")
+    operator = Const(f"torch.ops.{namespace}.{name}.{overload[0] if overload else 'default'}")
+    return replace(op, sym=Symbol("thunder.prims.structural.in_grad_mode"), args=(operator, *op.args))
 
 
 def _free(ops: tuple[BoundSymbol, ...], final: set[Var]) -> set[Var]:

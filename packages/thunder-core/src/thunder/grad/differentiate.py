@@ -11,7 +11,7 @@ from thunder.grad.rules import Rules
 from thunder.ir import tree
 from thunder.ir.symbol import BoundSymbol, Phase, Symbol
 from thunder.ir.trace import Names, Stage, Trace
-from thunder.ir.types import Const, TensorType, Var
+from thunder.ir.types import Const, TensorType, Var, contiguous_strides
 from thunder.lang.values import is_differentiable
 
 
@@ -112,16 +112,6 @@ def fresh_layout(type: object) -> TensorType:
     return replace(type, stride=stride, requires_grad=False)
 
 
-def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
-    """Row-major strides of a shape, in elements."""
-    strides = []
-    step = 1
-    for extent in reversed(shape):
-        strides.append(step)
-        step *= max(extent, 1)
-    return tuple(reversed(strides))
-
-
 def _is_dense(shape: Sequence[int], stride: Sequence[int]) -> bool:
     """True if the elements fill their memory without gaps or overlaps."""
     step = 1
@@ -170,7 +160,7 @@ def backward(tape: Tape, arriving: Sequence[Var | None], name: str = "backward")
     used.update(dict.fromkeys(v for v in result if v is not None and v not in made))
     given = tuple(g for g in arriving if g is not None)
     saved = tuple(v for v in used if v not in given)
-    return Trace(name, (*saved, *given), tuple(ops), result, Stage.JOINT, made_by="differentiate")
+    return Trace(name, (*saved, *given), tuple(ops), result, Stage.JOINT, made_by="differentiate", boxed=True)
 
 
 class _Backward:

@@ -11,7 +11,7 @@ from thunder.ir.deps import last_uses
 from thunder.ir.spelling import Spelling
 from thunder.ir.symbol import BoundSymbol, Source
 from thunder.ir.trace import Stage, Trace
-from thunder.ir.types import TensorType, Type
+from thunder.ir.types import TensorType, Type, contiguous_strides
 
 _FREEING = (Stage.LOWERED, Stage.SCHEDULED)
 _INDENT = "    "
@@ -45,7 +45,7 @@ def render(trace: Trace) -> Program:
     body = list(_body(trace, spelling))
     made = f", made by {trace.made_by}" if trace.made_by else ""
     lines = [f"# {trace.name}: {trace.stage.value}{made}", *spelling.header(), "", ""]
-    lines.append(f"def {trace.name}({', '.join(param.name for param in trace.params)}):")
+    lines.append(f"def {trace.name}({_signature(trace)}):")
     calls = {}
     for text, op in body:
         lines.append(_INDENT + text)
@@ -59,6 +59,10 @@ def _body(trace: Trace, spelling: Spelling) -> Iterator[tuple[str, BoundSymbol |
     """The lines of the function, each with the operation it runs, if any."""
     for param in trace.params:
         yield f"# {param.name}: {param.type}", None
+    if trace.boxed and trace.params:
+        box = _box(trace)
+        yield f"[{', '.join(param.name for param in trace.params)}] = {box}", None
+        yield f"{box}.clear()", None
     last = last_uses(trace) if trace.stage in _FREEING else {}
     phases = {op.phase for op in trace.ops}
     phase, source = None, None
@@ -73,6 +77,16 @@ def _body(trace: Trace, spelling: Spelling) -> Iterator[tuple[str, BoundSymbol |
         if dead:
             yield f"del {', '.join(dead)}", None
     yield f"return {spelling.value(trace.result)}", None
+
+
+def _signature(trace: Trace) -> str:
+    return _box(trace) if trace.boxed else ", ".join(param.name for param in trace.params)
+
+
+def _box(trace: Trace) -> str:
+    """The name of the list that the parameters of a boxed trace come in."""
+    taken = {var.name for var in trace.variables()}
+    return next(name for name in ("box", *(f"box_{n}" for n in range(len(taken) + 1))) if name not in taken)
 
 
 def _call_line(op: BoundSymbol, spelling: Spelling) -> str:
@@ -93,12 +107,13 @@ def _main(trace: Trace) -> Iterator[str]:
     """The block that runs a saved program by itself."""
     yield 'if __name__ == "__main__":'
     if not trace.params:
-        yield f"{_INDENT}print({trace.name}())"
+        yield f"{_INDENT}print({trace.name}({'[]' if trace.boxed else ''}))"
         return
+    opening, closing = ("([", "])") if trace.boxed else ("(", ")")
     yield f"{_INDENT}print("
-    yield f"{_INDENT * 2}{trace.name}("
+    yield f"{_INDENT * 2}{trace.name}{opening}"
     yield from (f"{_INDENT * 3}{_sample(param.type)},  # {param.name}" for param in trace.params)
-    yield f"{_INDENT * 2})"
+    yield f"{_INDENT * 2}{closing}"
     yield f"{_INDENT})"
 
 
@@ -110,16 +125,8 @@ def _sample(type: Type) -> str:
     if type.stride is None:
         return f"torch.zeros({type.shape}, {rest}, layout=torch.{type.layout})"
     make = "torch.randn" if type.dtype in _RANDN else "torch.zeros"
-    if type.stride == _contiguous(type.shape):
+    if type.stride == contiguous_strides(type.shape):
         return f"{make}({type.shape}, {rest})"
     extent = 1 + sum((size - 1) * step for size, step in zip(type.shape, type.stride, strict=True))
     return f"{make}({extent if type.numel else 0}, {rest}).as_strided({type.shape}, {type.stride})"
 
-
-def _contiguous(shape: tuple[int, ...]) -> tuple[int, ...]:
-    strides: list[int] = []
-    step = 1
-    for size in reversed(shape):
-        strides.append(step)
-        step *= max(size, 1)
-    return tuple(reversed(strides))

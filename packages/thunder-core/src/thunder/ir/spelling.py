@@ -32,7 +32,7 @@ class Spelling:
         self._variables = {var.name for var in trace.variables()}
         self._modules = set(_modules(trace))
         roots = {module.partition(".")[0] for module in self._modules}
-        self._taken = {*self._variables, *_BUILTINS, *keyword.kwlist, *roots, trace.name, "_"}
+        self._taken = {*self._variables, *_BUILTINS, *keyword.kwlist, *roots, trace.name, "_", "box"}
         self._aliases: dict[str, str] = {}
         self._callables: dict[tuple[str | None, str], str] = {}
         self._supplied: dict[Ref, str] = {}

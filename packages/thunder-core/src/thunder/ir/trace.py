@@ -25,7 +25,11 @@ class Stage(Enum):
 
 @dataclass(frozen=True)
 class Trace:
-    """``def name(*params): ops; return result``. ``made_by`` names the pass that made it."""
+    """``def name(*params): ops; return result``. ``made_by`` names the pass that made it.
+
+    boxed: the parameters come in one list, which the program empties: nothing else keeps them alive, so that each is
+    freed after its last use.
+    """
 
     name: str
     params: tuple[Var, ...]
@@ -33,6 +37,7 @@ class Trace:
     result: Any
     stage: Stage
     made_by: str = ""
+    boxed: bool = False
 
     def with_ops(self, ops: Iterable[BoundSymbol], **changes: Any) -> Trace:
         """This trace with other operations; the identical object if they are the same."""

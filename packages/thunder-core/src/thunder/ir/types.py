@@ -44,6 +44,16 @@ class TensorType:
         return n
 
 
+def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Row-major strides of a shape, in elements."""
+    strides: list[int] = []
+    step = 1
+    for extent in reversed(shape):
+        strides.append(step)
+        step *= max(extent, 1)
+    return tuple(reversed(strides))
+
+
 @dataclass(frozen=True, slots=True)
 class OpaqueType:
     """The type of a value that is not a tensor: a state handle, a generator, a number known only at run time."""

@@ -43,6 +43,8 @@ def bind(
 
 @lru_cache(maxsize=None)
 def _signatures(name: str, fn: Callable[..., Any]) -> tuple[tuple[_Parameter, ...], ...]:
+    if isinstance(fn, torch._ops.OpOverload):
+        return (_schema_parameters(fn._schema),)
     if inspect.isfunction(fn):
         return _python_signature(fn)
     if not name.startswith("torch.") or name.endswith("__"):
@@ -51,7 +53,10 @@ def _signatures(name: str, fn: Callable[..., Any]) -> tuple[tuple[_Parameter, ..
 
 
 def _python_signature(fn: Callable[..., Any]) -> tuple[tuple[_Parameter, ...], ...]:
-    parameters = inspect.signature(fn).parameters.values()
+    try:
+        parameters = inspect.signature(fn).parameters.values()
+    except ValueError:  # wraps a built-in that states none
+        return ()
     if any(p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD) for p in parameters):
         return ()
     return (
@@ -65,21 +70,17 @@ def _python_signature(fn: Callable[..., Any]) -> tuple[tuple[_Parameter, ...], .
 def _operator_signatures(op: str, name: str) -> tuple[tuple[_Parameter, ...], ...]:
     op = op.removeprefix("Tensor.").replace("linalg.", "linalg_").replace("fft.", "fft_").replace("special.", "special_")
     schemas = torch._C._jit_get_schemas_for_operator(f"aten::{op}") if "." not in op else []
-    found = [
-        tuple(
-            _Parameter(
-                a.name,
-                a.default_value if a.has_default_value() else _ABSENT,
-                a.kwarg_only,
-                str(a.type),
-            )
-            for a in schema.arguments
-        )
-        for schema in schemas
-    ]
+    found = [_schema_parameters(schema) for schema in schemas]
     if name.startswith("torch.Tensor."):
         found = [parameters for parameters in found if parameters and parameters[0].name == "self"]
     return tuple(found)
+
+
+def _schema_parameters(schema: Any) -> tuple[_Parameter, ...]:
+    return tuple(
+        _Parameter(a.name, a.default_value if a.has_default_value() else _ABSENT, a.kwarg_only, str(a.type))
+        for a in schema.arguments
+    )
 
 
 def _match(parameters: Iterable[_Parameter], args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any] | None:

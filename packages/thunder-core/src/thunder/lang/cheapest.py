@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from functools import lru_cache
 from typing import Any
 
@@ -91,7 +92,8 @@ def _dispatches_to(fn: Any, overload: Any, op: BoundSymbol) -> bool:
 def _reached(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     watch = _Watch()
     try:
-        with torch.no_grad(), torch._C._DisableAutocast(), watch:
+        with torch.no_grad(), torch._C._DisableAutocast(), warnings.catch_warnings(), watch:
+            warnings.simplefilter("error")  # a deprecated form is not the callable to choose
             fn(*args, **kwargs)
     except (_Reached, Exception):
         pass

@@ -40,11 +40,10 @@ def log_note(note: Note) -> None:
 
 
 def _summary(record: CompilationRecord) -> str:
-    forward = record.traces[-1] if record.traces else None
-    name = forward.name if forward else "nothing"
-    ops = len(forward.ops) if forward else 0
-    back = f", backward {len(record.backward_traces[-1].ops)} operations" if record.backward_traces else ""
-    return f"compiled {name}: {ops} operations{back}, in {sum(record.times.values()):.3f} s"
+    back = f", backward {len(record.backward_traces[-1].ops)}" if record.backward_traces else ""
+    return (
+        f"compiled {record.name}: {len(record.traces[-1].ops)} operations{back}, in {sum(record.times.values()):.3f} s"
+    )
 
 
 def _claim_lines(every: list[Trace]) -> list[str]:

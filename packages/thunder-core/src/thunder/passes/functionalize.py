@@ -19,6 +19,7 @@ from thunder.ir.effects import MEMORY, Access, Effect
 from thunder.ir.symbol import BoundSymbol, Phase, Symbol
 from thunder.ir.trace import Names, Stage, Trace
 from thunder.ir.types import Const, TensorType, Var
+from thunder.lang.bind import bind
 from thunder.lang.names import canonical_name, resolve_symbol
 from thunder.passes.aliases import alias_results
 from thunder.prims.facts import appending_operator, functional_operators, with_defaults
@@ -214,8 +215,10 @@ def _candidates(op: BoundSymbol) -> Iterator[BoundSymbol]:
         yield from (replace(op, sym=Symbol(f"{space}.{last[:-1]}")) for space in ("torch", "torch.Tensor"))
     elif op.sym.name.startswith("aten."):
         overload = resolve_symbol(op.sym.name)
-        args = with_defaults(overload, op.args)
-        yield from (replace(op, sym=Symbol(_name(form)), args=args) for form in functional_operators(overload))
+        spelt = with_defaults(overload, op.args)
+        for form in functional_operators(overload):
+            args, kwargs = bind(_name(form), form, spelt, op.kwargs)
+            yield replace(op, sym=Symbol(_name(form)), args=args, kwargs=kwargs)
 
 
 def _name(op: Any) -> str:

@@ -74,3 +74,8 @@ def with_defaults(op: torch._ops.OpOverload, args: tuple[Any, ...]) -> tuple[Any
     """The positional arguments with the defaults that end the list spelt out; another operator may have others."""
     missing = [a for a in op._schema.arguments[len(args) :] if not a.kwarg_only]
     return (*args, *(a.default_value for a in missing))
+
+
+def asks_grad_mode(name: str) -> bool:
+    """True for operators whose kernel itself looks at grad mode: without it they leave out what their backward reads."""
+    return name == "aten.mkldnn_rnn_layer"

@@ -67,6 +67,12 @@ def write_silently(t: torch.Tensor, value: torch.Tensor) -> None:
         t.copy_(value)
 
 
+def in_grad_mode(op: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Call an operator as autograd calls it: with grad mode on, below autograd."""
+    with torch.enable_grad(), torch._C._AutoDispatchBelowAutograd():
+        return op(*args, **kwargs)
+
+
 def call(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """Call a Python callable that has no name in the torch API (``MyFunction.apply``)."""
     return fn(*args, **kwargs)

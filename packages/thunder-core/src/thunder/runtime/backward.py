@@ -118,7 +118,7 @@ class BackwardBuilder:
         """The generated function, with the states it touches bound."""
         fn = compile_trace(trace)
         bound = self._backend.handles(trace, 0)
-        return (lambda *tensors: fn(*tensors, *bound)) if bound else fn
+        return (lambda box: fn([*_emptied(box), *bound])) if bound else fn
 
     def _partial(
         self, group: tuple[Var, ...], saved: Sequence[Var]
@@ -153,6 +153,12 @@ class BackwardBuilder:
                 return compiled[0](*tensors)
 
         return replay
+
+
+def _emptied(box: list[torch.Tensor]) -> list[torch.Tensor]:
+    values = box[:]
+    box.clear()
+    return values
 
 
 def _handles(ops: Sequence[Any], params: Sequence[Var]) -> list[Var]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
@@ -55,6 +56,13 @@ def compile_program(
 
     Raises CaptureError for what cannot be recorded soundly. Nothing is computed.
     """
+    with _callers_hooks_hidden():
+        return _compiled(fn, inputs, settings, name)
+
+
+def _compiled(
+    fn: Callable[..., list[Any]], inputs: tuple[Input, ...], settings: Settings, name: str
+) -> Program:
     watch = Stopwatch(CompilationRecord(name), settings.verify)
     capture = watch.run("capture", lambda: record(fn, [(i.name, i.value) for i in inputs], name))
     watch.note(capture.trace)
@@ -68,6 +76,16 @@ def compile_program(
     if not tape.roots:
         return _plain(selected, capture, backend, watch)
     return _differentiable(selected, tape, capture, backend, watch)
+
+
+@contextlib.contextmanager
+def _callers_hooks_hidden() -> Iterator[None]:
+    """Hooks on saved tensors that are active around the call are for its values, not for the fakes of a compilation."""
+    if torch._C._autograd._top_saved_tensors_default_hooks(True) is None:
+        yield
+        return
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: t, lambda t: t):
+        yield
 
 
 class Stopwatch:

@@ -8,7 +8,8 @@ from typing import Any
 
 import torch
 
-BackwardFunction = Callable[..., tuple[torch.Tensor | None, ...]]
+BackwardFunction = Callable[[list[torch.Tensor]], tuple[torch.Tensor | None, ...]]
+"""Takes saved tensors and arriving gradients in a list, which it empties."""
 
 
 class Origin:
@@ -74,20 +75,22 @@ class Piece:
             def backward(ctx: Any, *gradients: torch.Tensor | None) -> Any:
                 if torch.is_grad_enabled():
                     return (None, None, None, *piece.differentiable(ctx, gradients))
-                return (None, None, None, *piece.run(ctx.saved_tensors, gradients))
+                box = list(ctx.saved_tensors)
+                ctx.maybe_clear_saved_tensors()  # unless the graph is retained; each is then freed as it is consumed
+                return (None, None, None, *piece.run(box, gradients))
 
         return super(torch.autograd.Function, ThunderBackward).apply  # type: ignore[misc]
 
-    def run(self, saved: tuple[torch.Tensor, ...], gradients: Sequence[torch.Tensor | None]) -> Any:
-        """The gradients of the inputs, from those of the outs (None where none arrived)."""
-        given = []
+    def run(self, box: list[torch.Tensor], gradients: Sequence[torch.Tensor | None]) -> Any:
+        """The gradients of the inputs, from what was saved and the gradients of the outs (None where none arrived)."""
+        backward, saved = self._backward, len(box)
         for gradient, stride in zip(gradients, self._strides):
             if gradient is not None:
-                given.append(gradient if gradient.stride() == stride else _laid_out(gradient, stride))
-        if len(given) == len(gradients):
-            return self._backward(*saved, *given)
-        backward, places = self._partial(tuple([g is not None for g in gradients]))
-        return backward(*[saved[place] for place in places], *given)
+                box.append(gradient if gradient.stride() == stride else _laid_out(gradient, stride))
+        if len(box) - saved < len(gradients):
+            backward, places = self._partial(tuple([g is not None for g in gradients]))
+            box[:saved] = [box[place] for place in places]
+        return backward(box)
 
     def differentiable(self, ctx: Any, gradients: Sequence[torch.Tensor | None]) -> Any:
         """The same under autograd: the program is run again, so that its own history can be differentiated."""
