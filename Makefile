@@ -8,7 +8,7 @@ VENV := .venv
 RUN := $(VENV)/bin/python -m
 READY := $(VENV)/.ready
 PACKAGES := $(patsubst %/pyproject.toml,%,$(wildcard packages/*/pyproject.toml))
-TOOLS := hypothesis mypy pytest pytest-xdist ruff transformers
+TOOLS := expecttest hypothesis mypy numpy pytest pytest-xdist ruff transformers
 PYTEST := OMP_NUM_THREADS=1 $(RUN) pytest -n 2
 
 .PHONY: help demo test test-fast check format bench clean

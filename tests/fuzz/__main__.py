@@ -6,6 +6,7 @@ import argparse
 import logging
 import os
 import time
+import warnings
 from collections import Counter
 from pathlib import Path
 from random import Random
@@ -23,6 +24,7 @@ def main() -> int:
     """Run programs for a while; each new kind of failure is minimised, printed and written as a test."""
     options = _options()
     torch.set_num_threads(1)
+    warnings.simplefilter("ignore")
     logging.getLogger("torch._subclasses.fake_tensor").disabled = True
     tally: Counter[str] = Counter()
     declined: Counter[str] = Counter()

@@ -22,10 +22,11 @@ def _smaller(program: Program) -> Iterator[Program]:
         yield replace(program, results=_without(program.results, i))
     for i in reversed(range(len(program.args))):
         yield replace(program, args=_without(program.args, i))
-    for i in reversed(range(len(program.leaves))):
-        yield replace(program, leaves=_without(program.leaves, i))
     for i in reversed(range(len(program.setup))):
-        yield replace(program, setup=_without(program.setup, i))
+        line = program.setup[i]
+        yield replace(
+            program, setup=_without(program.setup, i), leaves=tuple(n for n in program.leaves if not line.startswith(f"{n} = "))
+        )
     if program.mode != "torch.enable_grad()":
         yield replace(program, mode="torch.enable_grad()")
 

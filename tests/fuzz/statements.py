@@ -64,10 +64,10 @@ WRITES = (
     "{x}.masked_fill_({y} > 0, {s})", "{f}.clamp_(-1, 1)", "F.relu({f}, inplace=True)", "torch.add({x}, {y}, out={z})", "{f}.tanh_()",
     "torch.mul({x}, {s}, out={z})", "{x}.index_put_((torch.tensor([0, 1]),), {y})", "{x}.index_add_(0, torch.tensor([0]), {y})",
     "{x}.scatter_({d}, {x}.argsort({d}), {s})", "{x}.index_copy_({d}, torch.tensor([0]), {y})", "{x}.abs_()", "{x}.neg_()",
-    "{f}.addcmul_({g}, {f})", "{f}.lerp_({g}, 0.5)", "{x}.t().copy_({y})", "{x}.view(-1)[{n}] = {s}", "{x}.masked_scatter_({y} > 0, {x})",
+    "{f}.addcmul_({g}, {f})", "{f}.lerp_({g}, 0.5)", "{x}.t().copy_({y})", "{x}.view(-1)[{n}] = {s}", "{x}.masked_scatter_({y} > 0, torch.arange(200))",
     "{x}[{at}].add_({s})", "{x}.fill_diagonal_({s})", "torch.sin({f}, out={g})", "{x}.index_fill_({d}, torch.tensor([0]), {s})",
     "{x}.index_put_((torch.tensor([0, 0]),), {y}, accumulate=True)", "torch.cat([{x}, {y}], {d}, out={z})", "{x}.unsqueeze_({d})",
-    "torch._foreach_add_([{f}, {g}], 1.0)", "{x}.data.mul_({s})", "{x}.detach().add_({s})", "{f}.uniform_()", "{x}.cumsum_({d})",
+    "{x}.detach().add_({s})", "{f}.uniform_()", "{x}.cumsum_({d})",
     "{x}.transpose({d}, {e})[{n}] = {y}", "torch.sum({x}, {d}, out={z})", "{f}.sigmoid_()", "{x}.squeeze().mul_({s})",
     "F.dropout({f}, 0.5, inplace=True)", "{x}.diagonal().add_({s})", "{x}.unbind({d})[0].mul_({s})", "{f}.relu_()", "{x}.tril_()",
 )  # fmt: skip

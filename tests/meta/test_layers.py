@@ -9,10 +9,9 @@ from tests.meta.sources import imports, module_name, sources
 LAYERS = (
     ("errors",),
     ("ir",),
-    ("prims", "lang"),
-    ("capture", "grad", "passes"),
-    ("plugins",),
+    ("prims", "lang", "plugins"),
     ("executors", "extend"),
+    ("capture", "grad", "passes"),
     ("runtime",),
     ("frontends", "observe"),
     ("api",),

@@ -55,8 +55,9 @@ def config_of(kind: str, changes: Mapping[str, Any]) -> Any:
     """The configuration of a model type with tiny sizes and no dropout."""
     default = transformers.AutoConfig.for_model(kind)
     known = default.to_dict()
+    aliases = type(default).attribute_map
     lists = {key for key, value in known.items() if isinstance(value, (list, tuple, dict))}
-    tiny = {key: value for key, value in TINY.items() if hasattr(default, key) and key not in lists}
+    tiny = {key: value for key, value in TINY.items() if aliases.get(key, key) in known and aliases.get(key, key) not in lists}
     off = {key: 0.0 for key, value in known.items() if "drop" in key and isinstance(value, float)}
     return transformers.AutoConfig.for_model(kind, **{**tiny, **off, **changes})
 
@@ -143,7 +144,7 @@ ARCHITECTURES: dict[str, Architecture] = {
         convnextv2={"hidden_sizes": [8, 16], "depths": [1, 1], "num_stages": 2, "patch_size": 4},
         focalnet={"embed_dim": 16, "depths": [1, 1], "focal_levels": [1, 1], "focal_windows": [3, 3], "patch_size": 4},
         mobilevit={"hidden_sizes": [16, 24, 32], "neck_hidden_sizes": [8, 8, 8, 8, 8, 8, 16], "patch_size": 2},
-        mobilevitv2={"patch_size": 2, "width_multiplier": 0.25},
+        mobilevitv2={"image_size": 64, "patch_size": 2, "width_multiplier": 0.25},
         poolformer={"hidden_sizes": [8, 8, 16, 16], "depths": [1, 1, 1, 1], "patch_sizes": [7, 3, 3, 3]},
         regnet={"hidden_sizes": [8, 8, 16, 16], "depths": [1, 1, 1, 1], "embedding_size": 8, "groups_width": 4},
         resnet={"hidden_sizes": [8, 8, 16, 16], "depths": [1, 1, 1, 1], "embedding_size": 8},
@@ -151,7 +152,6 @@ ARCHITECTURES: dict[str, Architecture] = {
         swin={"embed_dim": 16, "depths": [1, 1], "num_heads": [2, 4], "window_size": 4, "patch_size": 4},
         swinv2={"embed_dim": 16, "depths": [1, 1], "num_heads": [2, 4], "window_size": 4, "patch_size": 4},
         segformer={},
-        levit={"image_size": 64},
-        pvt={"image_size": 64},
+        pvt={"image_size": 64, "hidden_sizes": [8, 16, 16, 16], "num_attention_heads": [1, 2, 2, 2]},
     ),
 }

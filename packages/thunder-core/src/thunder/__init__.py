@@ -12,6 +12,7 @@ _HOME = {
     "cache_hits": "thunder.api",
     "cache_miss_reasons": "thunder.api",
     "cache_misses": "thunder.api",
+    "executor_state": "thunder.api",
     "explain": "thunder.observe.explain",
     "jit": "thunder.api",
     "last_backward_traces": "thunder.observe.history",
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
         cache_hits,
         cache_miss_reasons,
         cache_misses,
+        executor_state,
         jit,
         last_miss_reason,
         trace,
@@ -35,8 +37,8 @@ if TYPE_CHECKING:
     from thunder.observe.history import last_backward_traces, last_traces
 
 __all__ = [
-    *("available_executors", "cache_hits", "cache_miss_reasons", "cache_misses", "explain", "jit"),
-    *("last_backward_traces", "last_miss_reason", "last_traces", "trace"),
+    *("available_executors", "cache_hits", "cache_miss_reasons", "cache_misses"),
+    *("executor_state", "explain", "jit", "last_backward_traces", "last_miss_reason", "last_traces", "trace"),
 ]
 
 

@@ -104,6 +104,19 @@ def _cache(f: Any) -> Cache:
     return compiled._cache
 
 
+def executor_state(f: Callable[..., Any]) -> dict[str, dict[str, Any]]:
+    """The states that executors keep for a jitted function or module: ``{kind: {call site: instance}}``.
+
+    A call site is named after the parameter that it applies (``"fc1_weight"``), else after its symbol. The instances
+    are the live ones: to restore a state, change it in place, or put it into the result before the first call.
+    Raises ThunderError if ``f`` is not jitted.
+    """
+    states = getattr(f, "_thunder_states", None)
+    if states is None:
+        raise ThunderError(f"{getattr(f, '__name__', f)!s} is not jitted", fix="pass what thunder.jit returned")
+    return states.instances
+
+
 def available_executors() -> tuple[str, ...]:
     """The names of all executors that can be used here."""
     return registry().names()

@@ -12,10 +12,15 @@ from enum import Enum
 from typing import Any
 
 import torch
+from torch.testing._internal import common_methods_invocations as invocations
 from torch.testing._internal.common_methods_invocations import op_db
 from torch.testing._internal.opinfo.core import OpInfo, SampleInput
 from torch.utils._pytree import tree_leaves, tree_map
 
+# The database wraps random operators in a call that seeds the generator: that is Python, not the operator.
+invocations.wrapper_set_seed = lambda op, *args, **kwargs: op(*args, **kwargs)
+
+_WITH_STORAGE = (torch.strided, torch.sparse_coo)
 DTYPES = (torch.float32, torch.complex64, torch.bfloat16, torch.int64, torch.bool)
 
 
@@ -69,7 +74,9 @@ class Call:
             if not isinstance(leaf, torch.Tensor):
                 return leaf
             if id(leaf) not in made:
-                twin = copy.deepcopy(leaf.detach(), memo).requires_grad_(leaf.requires_grad)
+                bare = leaf.detach()
+                twin = copy.deepcopy(bare, memo) if leaf.layout in _WITH_STORAGE else bare.clone()
+                twin.requires_grad_(leaf.requires_grad)
                 made[id(leaf)] = torch.nn.Parameter(twin, leaf.requires_grad) if type(leaf) is torch.nn.Parameter else twin
             return made[id(leaf)]
 

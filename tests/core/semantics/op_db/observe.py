@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 from torch.testing import assert_close
-from torch.utils._pytree import tree_flatten
+from torch.utils._pytree import tree_flatten, tree_map
 
 from tests.core.semantics.op_db.cases import Call
 
@@ -80,8 +80,6 @@ def observe(fn: Callable[..., Any], call: Call, *, leaf: bool, seed: int) -> Obs
 def _inside_graph(call: Call) -> Call:
     """The call on values computed from its arguments, with their layout."""
     twins = {id(t): _strided_copy(t) if t.requires_grad else t for t in call.tensors()}
-    from torch.utils._pytree import tree_map
-
     args, kwargs = tree_map(lambda v: twins.get(id(v), v), (call.args, call.kwargs))
     return Call(args, kwargs, call.processed)
 
@@ -151,11 +149,17 @@ def _gradients(
         return (), None
     generator = torch.Generator().manual_seed(seed)
     try:
-        cotangents = [torch.randn(t.shape, dtype=t.dtype, generator=generator) for t in roots]
+        cotangents = [_cotangent(t, generator) for t in roots]
         found = torch.autograd.grad(roots, wanted, cotangents, allow_unused=True)
     except Exception as error:
         return (), error
     return tuple(Leaf(_facts(g), _values(g)) if g is not None else None for g in found), None
+
+
+def _cotangent(t: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """Random numbers with the layout that autograd itself gives to new gradients."""
+    numbers = torch.randn(t.shape, dtype=t.dtype, generator=generator)
+    return torch.empty_like(t.detach()).copy_(numbers) if t.layout is torch.strided else numbers
 
 
 def differences(eager: Observation, jitted: Observation, *, values: bool = True) -> Iterator[Difference]:
@@ -197,7 +201,8 @@ def _failures(kind: str, eager: BaseException | None, jitted: BaseException | No
 
 def _leaf(place: str, kind: str, eager: Leaf, jitted: Leaf, values: bool) -> Iterator[Difference]:
     for name, expected in eager.facts.items():
-        if jitted.facts[name] != expected:
+        unseen = name == "written" and expected  # eager moved a version counter, for values that stayed the same
+        if jitted.facts[name] != expected and not unseen:
             yield Difference(f"{kind} {name}", f"{place}: {name} {jitted.facts[name]}, not {expected}")
     if not values or eager.values is None or jitted.values is None:
         return
@@ -217,10 +222,10 @@ def _leaf(place: str, kind: str, eager: Leaf, jitted: Leaf, values: bool) -> Ite
 def _identical(a: torch.Tensor, b: torch.Tensor) -> bool:
     if a.layout is not torch.strided:
         a, b = a.to_dense(), b.to_dense()
-    if a.shape != b.shape:
+    if a.is_complex():
+        a, b = torch.view_as_real(a), torch.view_as_real(b)
+    if a.shape != b.shape or a.dtype != b.dtype:
         return False
     if torch.equal(a, b):
         return True
-    if not (a.is_floating_point() or a.is_complex()):
-        return False
-    return bool(torch.isclose(a, b, rtol=0, atol=0, equal_nan=True).all())
+    return a.is_floating_point() and bool(((a == b) | ((a != a) & (b != b))).all())

@@ -11,10 +11,16 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from thunder.capture.log import Log, tensor_leaves
 from thunder.capture.source import user_source
 from thunder.errors import CaptureError
-from thunder.prims.facts import changes_metadata, is_random, written_arguments
+from thunder.prims.facts import (
+    changes_metadata,
+    functional_operators,
+    is_random,
+    makes_new_tensors,
+    returns_view,
+    written_arguments,
+)
 
 _QUERIES = frozenset({torch.ops.prim.device.default, torch.ops.aten.sym_size.default})
-_ALIASES = frozenset({torch.ops.aten.detach.default, torch.ops.aten.lift_fresh.default})
 
 
 class AtenRecorder(TorchDispatchMode):
@@ -29,29 +35,39 @@ class AtenRecorder(TorchDispatchMode):
     ) -> Any:
         kwargs = kwargs or {}
         out = op(*args, **kwargs)
-        if op in _QUERIES:
-            return out
-        record_aten(self.log, op, args, kwargs, out)
+        if op is torch.ops.aten.detach.default and self.log.knows(args[0]):
+            self.log.bind(out, self.log.var(args[0]))  # below autograd it is no operation
+        elif op not in _QUERIES:
+            record_aten(self.log, op, args, kwargs, out)
         return out
 
 
 def record_aten(log: Log, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
-    """Log one ATen call. ``detach`` is no operation below autograd: its result is its argument."""
+    """Log one ATen call."""
     unknown = [t for t in tensor_leaves((args, kwargs)) if not log.knows(t)]
     for t in unknown:
         adopt_constant(log, t)
-    if op in _ALIASES and isinstance(out, torch.Tensor):
+    if op is torch.ops.aten.lift_fresh.default:
         log.bind(out, log.var(args[0]))
         return
     if changes_metadata(op):
-        raise CaptureError(
-            f"{op} changes the sizes of a tensor in place", where=str(user_source() or ""), fix="use the functional form"
-        )
+        _rebind(log, op, args, kwargs)
+        return
     writes = written_arguments(op, args, kwargs)
     fresh = [t for t in tensor_leaves(out) if not log.knows(t)]
     if not fresh and not writes:
         return
     log.add(op, args, kwargs, out, writes=writes, random=is_random(op), source=None)
+
+
+def _rebind(log: Log, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Log a call that changes sizes in place (``unsqueeze_``): its tensor is a view of what it was from now on."""
+    t, *rest = args
+    view = next(filter(returns_view, functional_operators(op)), None)
+    if view is None or log.var(t) in log.params:
+        where = str(user_source() or "")
+        raise CaptureError(f"{op} changes the sizes of a tensor in place", where=where, fix="use the functional form")
+    log.add(view, (log.replaced(t), *rest), kwargs, t, writes=[], random=False, source=None)
 
 
 def adopt_constant(log: Log, t: torch.Tensor) -> None:
@@ -92,12 +108,16 @@ class Observer(TorchDispatchMode):
         out = op(*args, **kwargs)
         if op in _QUERIES:
             return out
+        if args and out is args[0] and makes_new_tensors(op):
+            out = torch.ops.aten.alias.default(out)  # as from the real kernel: autograd must see another tensor
         if not self.inside:
             record_aten(self.log, op, args, kwargs, out)
             return out
         self.random = self.random or is_random(op)
-        self.rebinds = self.rebinds or changes_metadata(op)
-        self.written.extend(written_arguments(op, args, kwargs))
+        if changes_metadata(op):
+            self.rebinds = True
+        else:
+            self.written.extend(written_arguments(op, args, kwargs))
         if op is torch.ops.aten._to_copy.default:
             self.casts.append((args[0], out))
         return out

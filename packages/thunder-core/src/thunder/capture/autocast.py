@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from thunder.capture.torch_calls import TorchRecorder
 
 
-def explicit_casts(recorder: TorchRecorder, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def explicit_casts(
+    recorder: TorchRecorder, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
     """Record a call made under autocast as casts of its arguments, then the call itself without autocast."""
     from thunder.capture.torch_calls import replace_tensors
 

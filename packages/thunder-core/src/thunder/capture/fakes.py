@@ -5,13 +5,23 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensorMode,
+)
 
 from thunder.ir import tree
 from thunder.ir.symbol import BoundSymbol
 from thunder.ir.types import TensorType, Var
 from thunder.lang.names import resolve_symbol
 from thunder.lang.values import empty, tensor_type, to_torch
+
+
+def needs_values(error: RuntimeError) -> bool:
+    """True if a call failed on fake tensors because a value or a size depends on data."""
+    known = isinstance(error, (DataDependentOutputException, DynamicOutputShapeException))
+    return known or "its data is not allocated yet" in str(error)  # a kernel that reads memory by itself
 
 
 def run_on(op: BoundSymbol, values: dict[Var, Any]) -> Any:

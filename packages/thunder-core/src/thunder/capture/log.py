@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -86,10 +86,44 @@ class Log:
         """The variable of a tensor that the log knows."""
         return self._vars[id(t)]
 
+    def replaced(self, t: torch.Tensor) -> torch.Tensor:
+        """A tensor for the variable that stood for ``t``, which is to get a new one."""
+        twin = t.detach()
+        self._vars[id(twin)] = self._vars.pop(id(t))
+        self._alive.append(twin)
+        return twin
+
+    def relaid(self, t: torch.Tensor) -> bool:
+        """True if the tensor no longer has the sizes and strides of its variable, or has lost its history."""
+        type, now = self.var(t).type, tensor_type(t)
+        assert isinstance(type, TensorType)
+        return (now.shape, now.stride) != (type.shape, type.stride) or type.requires_grad > now.requires_grad
+
+    def view_again(self, t: torch.Tensor, source: Source | None) -> bool:
+        """Log that a tensor became a view of what it was (``t_``, ``unsqueeze_``); False if it is not that simple."""
+        known = self.var(t)
+        place, type = self._places.get(known), known.type
+        assert isinstance(type, TensorType)
+        if place is None or known in self.params or t.numel() != type.numel:
+            return False
+        var = self.bind(t, Var(self._names.numbered("t"), tensor_type(t)))
+        now = self._places[var]
+        args = (known, tuple(t.shape), t.stride(), now.offset - place.offset)
+        self.ops.append(BoundSymbol(Symbol("thunder.prims.structural.strided_view"), args, outs=var, source=source))
+        return now.storage == place.storage
+
     def define(self, t: torch.Tensor) -> Var:
-        """The variable of a result: the known one, else a new one."""
+        """The variable of a result: the known one, else a new one.
+
+        With grad mode off no history leads to it (a view taken then says that it requires grad, all the same).
+        """
         known = self._vars.get(id(t))
-        return known or self.bind(t, Var(self._names.numbered("t"), tensor_type(t)))
+        if known is not None:
+            return known
+        type = tensor_type(t)
+        if type.requires_grad and not torch.is_grad_enabled():
+            type = replace(type, requires_grad=False)
+        return self.bind(t, Var(self._names.numbered("t"), type))
 
     def to_ir(self, value: Any) -> Any:
         """An argument tree with variables for tensors and IR constants for the rest."""
@@ -111,7 +145,7 @@ class Log:
         effects = [Effect(MEMORY, Access.WRITE, self.var(t)) for t in writes]
         if random:
             effects.append(Effect(RANDOM, Access.WRITE))
-        outs = tree.map_tree(lambda leaf: self.define(leaf) if isinstance(leaf, torch.Tensor) else None, out)
+        outs = self._outs(out, {id(t) for t in writes})
         if writes:
             self.written[len(self.ops)] = tuple(tensor_type(t) for t in writes)
         if not torch.is_grad_enabled():
@@ -122,8 +156,25 @@ class Log:
             )
         )
 
+    def _outs(self, out: Any, written: set[int]) -> Any:
+        """The tree of a call's new results; None for what it only passes through, unless it wrote it."""
+        passed = {id(t) for t in tensor_leaves(out) if self.knows(t)} - written
+
+        def leaf_ir(leaf: Any) -> Var | None:
+            if not isinstance(leaf, torch.Tensor) or id(leaf) in passed:
+                return None
+            return self.define(leaf)
+
+        return tree.map_tree(leaf_ir, out)
+
     def add_symbol(
-        self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any, effects: list[Effect], source: Source | None
+        self,
+        op: Op,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        out: Any,
+        effects: list[Effect],
+        source: Source | None,
     ) -> None:
         """Log one call of an executor's symbol. The handles of the states it touches follow as keyword ``states``."""
         keywords = self.to_ir(kwargs)

@@ -85,7 +85,7 @@ def _fake(fake_mode: FakeTensorMode, name: str, t: torch.Tensor | TensorType) ->
 
 @contextlib.contextmanager
 def _functions_recorded() -> Iterator[None]:
-    """Calls of user-defined ``torch.autograd.Function`` are recorded whole: they are no torch functions by themselves."""
+    """User-defined ``torch.autograd.Function``s are recorded whole: calling one is no torch function by itself."""
     original = torch.autograd.Function.__dict__["apply"]
 
     def apply(cls: type[torch.autograd.Function], *args: Any, **kwargs: Any) -> Any:

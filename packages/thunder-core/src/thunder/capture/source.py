@@ -13,7 +13,7 @@ import torch
 import thunder
 from thunder.ir.symbol import Source
 
-_LIBRARY = tuple(os.path.dirname(os.path.abspath(module.__file__)) + os.sep for module in (torch, thunder))
+_LIBRARY = tuple(os.path.dirname(os.path.abspath(str(module.__file__))) + os.sep for module in (torch, thunder))
 _LOCATED: ContextVar[Source | None] = ContextVar("thunder_located_source", default=None)
 
 

@@ -8,8 +8,6 @@ from typing import Any, NoReturn
 
 import torch
 from torch._subclasses.fake_tensor import (
-    DataDependentOutputException,
-    DynamicOutputShapeException,
     FakeTensor,
     FakeTensorMode,
     UnsupportedFakeTensorException,
@@ -18,6 +16,7 @@ from torch.overrides import TorchFunctionMode
 
 from thunder.capture.aten import Observer
 from thunder.capture.autocast import explicit_casts
+from thunder.capture.fakes import needs_values
 from thunder.capture.log import Log, is_wrapped, tensor_leaves
 from thunder.capture.source import user_source
 from thunder.errors import CaptureError
@@ -27,7 +26,6 @@ from thunder.ir.types import OpaqueType, Var
 from thunder.lang.names import canonical_name
 from thunder.plugins.spec import Op, resolve
 
-_DATA_DEPENDENT = (DataDependentOutputException, DynamicOutputShapeException)
 _NO_DATA = "the recorded values have no data"
 OTHER_FRONT_END = 'frontend="dynamo" (the default of thunder.jit), which runs such lines in Python'
 
@@ -87,9 +85,12 @@ class TorchRecorder(TorchFunctionMode):
         """Run one call and log it, unless it does nothing a trace could show."""
         out = self.run(fn, args, kwargs)
         observer = self.observer
-        if observer.rebinds:
-            self._raise(fn, "it changes the sizes of a tensor in place")
         written = self._written((args, kwargs))
+        for t in tensor_leaves((args, kwargs)) if written or observer.rebinds else ():
+            if self.log.relaid(t) and (written or not self.log.view_again(t, user_source())):
+                self._raise(fn, "it changes the sizes of a tensor in place")
+        if {id(t) for t in tensor_leaves(kwargs.get("out"))} - {id(t) for t in written}:
+            self._raise(fn, "PyTorch does not write into its out= where values have no data")
         if written:
             self.casts.clear()
         if written or observer.random or any(not self.log.knows(t) for t in tensor_leaves(out)):
@@ -103,17 +104,21 @@ class TorchRecorder(TorchFunctionMode):
 
     def call_symbol(self, op: Op, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """Log a call that an executor's rule makes of the executor's own symbol; the results come from its ``meta``."""
-        args, kwargs = self.fake((args, dict(kwargs)))
         with torch._C.DisableTorchFunction():
-            out = self.observer.observe(resolve(op.meta or op.impl), args, kwargs)
-        self.log.add_symbol(op, args, kwargs, out, self._handles(op), user_source())
+            args, keywords = self.fake((args, dict(kwargs)))
+            out = self.observer.observe(resolve(op.meta or op.impl), args, keywords)
+            self.log.add_symbol(op, args, keywords, out, self._handles(op), user_source())
         return out
 
     def _handles(self, op: Op) -> list[Effect]:
         """One handle for each state kind that the symbol touches, shared by the calls of one rule."""
         kinds = self.states
         return [
-            Effect(kinds[t.kind], t.access, Var(f"state:{t.kind}", OpaqueType(t.kind)) if _has_handle(kinds[t.kind]) else None)
+            Effect(
+                kinds[t.kind],
+                t.access,
+                Var(f"state:{t.kind}", OpaqueType(t.kind)) if _has_handle(kinds[t.kind]) else None,
+            )
             for t in op.effects
         ]
 
@@ -142,7 +147,11 @@ class TorchRecorder(TorchFunctionMode):
     def _guarded(self, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         try:
             return fn(*args, **kwargs)
-        except _DATA_DEPENDENT as error:
+        except UnsupportedFakeTensorException as error:
+            self._raise(fn, str(error), error)
+        except RuntimeError as error:
+            if not needs_values(error):
+                raise
             name = canonical_name(fn) or str(fn)
             raise CaptureError(
                 f"{name} needs the values of a tensor, which are not known while the program is recorded",
@@ -150,8 +159,6 @@ class TorchRecorder(TorchFunctionMode):
                 why=f"a value or size in the program depends on data ({type(error).__name__})",
                 fix=OTHER_FRONT_END,
             ) from error
-        except UnsupportedFakeTensorException as error:
-            self._raise(fn, str(error), error)
 
     def _refuse(self, fn: Any) -> None:
         """Refuse calls that matter but leave nothing in a trace."""
@@ -241,4 +248,6 @@ def replace_tensors(value: Any, by_id: dict[int, torch.Tensor]) -> Any:
         return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
     if isinstance(value, (tuple, list)):
         return type(value)([replace_tensors(item, by_id) for item in value])
-    return tree.map_tree(lambda leaf: replace_tensors(leaf, by_id), value) if isinstance(value, (dict, slice)) else value
+    return (
+        tree.map_tree(lambda leaf: replace_tensors(leaf, by_id), value) if isinstance(value, (dict, slice)) else value
+    )

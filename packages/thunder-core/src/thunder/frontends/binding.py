@@ -9,7 +9,9 @@ import dis
 import functools
 import inspect
 from collections.abc import Callable, Set
+from contextvars import ContextVar
 from dataclasses import is_dataclass
+from enum import Enum
 from types import CellType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
@@ -25,6 +27,10 @@ from thunder.runtime.driver import Input
 
 HANDLED = frozenset(vars(torch.nn.Module()))
 """Attributes that every module has: guarded by themselves, or PyTorch's bookkeeping."""
+
+
+DEPTH = 3
+"""How deep objects in objects are looked into: what is deeper is guarded by identity."""
 
 
 def bind(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Binding, tuple[Input, ...]]:
@@ -54,6 +60,7 @@ class _Binder:
         self.inputs: list[Input] = []
         self._index: dict[int, int] = {}
         self._seen: dict[int, Any] = {}
+        self._depth = 0
         self.found_module = False
 
     def arguments(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -114,19 +121,31 @@ class _Binder:
             self.module(value, stem)
             return
         self.guards.equal(expr, value, path)
+        if type(value) is ContextVar:
+            now = value.get(None)
+            self.guards.equal(f"{expr}.get(None)", now, f"{path}: value in this context")
+        elif _is_plain_object(value):
+            self._object(value, path, stem)
         inner = inspect.unwrap(value) if hasattr(value, "__wrapped__") else value
         if isinstance(inner, MethodType) and isinstance(inner.__self__, torch.nn.Module):
             self.module(inner.__self__, stem)
         elif inner is not value:
             self._follow(inner)
 
+    def _object(self, value: Any, path: str, stem: str) -> None:
+        """Guard the attributes of an object (a configuration, a cache), and of those in it, to a small depth."""
+        if self._depth == DEPTH or self._seen_before(value):
+            return
+        self._depth += 1
+        self.attributes(vars(value), f"{path}.", stem)
+        self._depth -= 1
+
     def slot(self, holder: Holder, key: str, expr: str, path: str, stem: str) -> None:
         """Guard a place outside the arguments; its tensors become inputs."""
         value = read(holder, key)
         if is_dataclass(value) and hasattr(value, "__dict__") and not isinstance(value, type):
             self.guards.identity(expr, value, path)
-            if not self._seen_before(value):
-                self.attributes(vars(value), f"{path}.", stem)
+            self._object(value, path, stem)
             return
         leaves: list[torch.Tensor] = []
         tree = flatten(value, leaves)
@@ -243,6 +262,13 @@ def _is_empty(cell: CellType) -> bool:
         return cell.cell_contents is cell
     except ValueError:
         return True
+
+
+def _is_plain_object(value: Any) -> bool:
+    """True for an instance of a Python class that keeps its attributes in a dict; not for functions, types and modules."""
+    if callable(value) or isinstance(value, (ModuleType, Enum)):
+        return False
+    return type(getattr(value, "__dict__", None)) is dict
 
 
 def _is_torch(fn: FunctionType) -> bool:

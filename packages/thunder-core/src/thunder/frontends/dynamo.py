@@ -5,17 +5,27 @@ PyTorch's own capture gives guards, graph breaks and any Python; Thunder compile
 
 from __future__ import annotations
 
+import functools
+import traceback
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import fx
+from torch._dynamo.exc import TorchRuntimeError
+from torch._dynamo.resume_execution import TORCH_DYNAMO_RESUME_IN_PREFIX
+from torch._subclasses.fake_tensor import UnsupportedFakeTensorException
+from torch.nn.modules import module as torch_module
+from torch.utils.hooks import RemovableHandle
 
 from thunder.frontends.fx_source import modules_of
 from thunder.frontends.graph import Graph
+from thunder.frontends.guards import HOOKS
 from thunder.frontends.settings import make_settings
 from thunder.observe.history import History
 from thunder.runtime.driver import Settings
+from thunder.runtime.states import States
 
 
 class DynamoFunction:
@@ -30,19 +40,77 @@ class DynamoFunction:
         self, fn: Callable[..., Any], settings: Settings, *, fullgraph: bool = False, dynamic: bool | None = None
     ) -> None:
         history = History()
+        states = self._thunder_states = States()
+        frames: dict[int | None, str] = {}
 
         def thunder(gm: fx.GraphModule, example_inputs: Sequence[Any]) -> Graph:
-            return Graph(gm, example_inputs, settings, history, modules=modules_of(fn), strict=fullgraph)
+            _refuse_overrides(example_inputs)
+            # A frame of Python is one part of the program: it keeps its states when it is compiled again.
+            part = frames.setdefault(_frame(), f"graph{len(frames)}." if frames else "")
+            own = replace(settings, states=states.part(part))
+            return Graph(gm, example_inputs, own, history, modules=modules_of(fn), strict=fullgraph)
 
         self.__wrapped__ = fn
         self._thunder_records, self._thunder_notes = history.records, history.notes
         # Isolated: Dynamo counts recompiles per code object, and all modules of a class share the code of ``forward``.
-        self._compiled = torch.compile(  # type: ignore[call-overload]  # the overloads lag behind the signature
-            fn, backend=thunder, fullgraph=fullgraph, dynamic=dynamic, isolate_recompiles=True
+        self._compile = functools.partial(
+            torch.compile, fn, backend=thunder, fullgraph=fullgraph, dynamic=dynamic, isolate_recompiles=True
         )
+        self._hooks = RemovableHandle.next_id
+        self._compiled = self._compile()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self._compiled(*args, **kwargs)
+        if RemovableHandle.next_id != self._hooks:
+            self._notice_hooks()
+        try:
+            return self._compiled(*args, **kwargs)
+        except TorchRuntimeError as error:  # PyTorch refuses a call: the program may catch that, which Dynamo does not see
+            if self._compile.keywords["fullgraph"] or _started(self.__wrapped__, error):
+                raise
+        return self.__wrapped__(*args, **kwargs)
+
+    def _notice_hooks(self) -> None:
+        """Start anew if the modules have hooks of which Dynamo does not know: it guards hooks, but not that there are none.
+
+        Every hook of PyTorch gets the next number of one counter as its key.
+        """
+        known, self._hooks = self._hooks, RemovableHandle.next_id
+        modules = [module for root in modules_of(self.__wrapped__).values() for module in root.modules()]
+        registries = [getattr(module, name) for module in modules for name in HOOKS]
+        registries += [getattr(torch_module, f"_global{name}") for name in HOOKS]
+        if any(key >= known for registry in registries for key in registry):
+            self._compiled = self._compile()
+
+
+def _started(fn: Callable[..., Any], error: Exception) -> bool:
+    """True unless the error came while the first frame of ``fn`` was traced, before anything ran."""
+    code = getattr(getattr(fn, "__func__", fn), "__code__", None)
+    running = [frame.f_code for frame, _ in traceback.walk_tb(error.__traceback__)]
+    return code is None or any(
+        (c.co_filename, c.co_firstlineno) == (code.co_filename, code.co_firstlineno)
+        or c.co_name.startswith(TORCH_DYNAMO_RESUME_IN_PREFIX)
+        for c in running
+    )
+
+
+def _refuse_overrides(example_inputs: Sequence[Any]) -> None:
+    """Let Python run what takes tensors that override torch functions: Dynamo's graphs return them as plain tensors."""
+    for example in example_inputs:
+        if isinstance(example, torch.Tensor) and _torch_function(type(example)) not in _PLAIN:
+            raise UnsupportedFakeTensorException(f"{type(example).__name__} overrides __torch_function__")
+
+
+def _torch_function(cls: Any) -> Any:
+    return getattr(cls.__torch_function__, "__func__", cls.__torch_function__)
+
+
+_PLAIN = (_torch_function(torch.Tensor), _torch_function(torch.nn.Parameter))
+
+
+def _frame() -> int | None:
+    """The number of the frame that Dynamo is compiling; the same when it compiles the frame again."""
+    compiling = torch._guards.CompileContext.current_compile_id()
+    return compiling.frame_id if compiling is not None else None
 
 
 def backend(gm: fx.GraphModule, example_inputs: Sequence[Any], *, options: Mapping[str, Any] | None = None) -> Graph:

@@ -12,6 +12,7 @@ import logging
 import threading
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from types import CellType, MethodType
 from typing import Any
 
@@ -30,6 +31,7 @@ from thunder.passes.dce import dce
 from thunder.passes.functionalize import functionalize
 from thunder.runtime import driver
 from thunder.runtime.driver import CompilationRecord, Program, Settings
+from thunder.runtime.states import States
 
 LOG = logging.getLogger("thunder.frontends")
 
@@ -47,7 +49,8 @@ class FunctionalFunction:
     def __init__(self, fn: Callable[..., Any], settings: Settings) -> None:
         functools.update_wrapper(self, fn, updated=())
         self._fn = fn
-        self._settings = settings
+        self._thunder_states = States()
+        self._settings = replace(settings, states=self._thunder_states)
         self._cache = Cache(getattr(fn, "__qualname__", type(fn).__qualname__))
         self._thunder_records: list[CompilationRecord] = []
 

@@ -145,7 +145,13 @@ def _hooks(value: Any) -> str:
 
 
 def tensor_check(tensors: Sequence[torch.Tensor]) -> Callable[..., bool]:
-    """PyTorch's own check of tensors: exact type, dtype, device, dispatch keys, sizes, strides, requires_grad."""
+    """PyTorch's own check of tensors: exact type, dtype, device, dispatch keys, sizes, strides, requires_grad.
+
+    It ends the process on compressed sparse tensors, so tensors without strides are checked here.
+    """
+    if any(tensor.layout is not torch.strided for tensor in tensors):
+        facts = [metadata(tensor) for tensor in tensors]
+        return lambda *now: [metadata(tensor) for tensor in now] == facts
     return torch_guards.TensorGuards(*tensors, dynamic_dims_sizes=None, dynamic_dims_strides=None).check
 
 

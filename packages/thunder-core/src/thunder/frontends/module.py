@@ -9,6 +9,8 @@ from typing import Any, TypeVar
 
 import torch
 
+from thunder.frontends.executor_states import executor_state_dict, load_executor_state_dict
+
 Jit = Callable[[Any], Any]
 """``thunder.jit`` with its options; picklable."""
 
@@ -19,7 +21,14 @@ def jit_module(module: M, compiled: Callable[..., Any], again: Jit) -> M:
     """A module of a subclass of ``type(module)`` that shares its state and runs ``compiled`` as its ``forward``.
 
     again: jits a copy of the module in the same way; used by ``copy`` and ``pickle``.
+    Raises ThunderError for a lazy module that has not run yet.
     """
+    if isinstance(module, LazyModuleMixin) and module.has_uninitialized_params():
+        raise ThunderError(
+            f"{type(module).__name__} has parameters without a shape",
+            why="a lazy module becomes one of another class in its first call",
+            fix="run the module once before it is jitted",
+        )
     base: Any = type(module)
     jitted: Any = object.__new__(_jitted_class(base))
     object.__setattr__(jitted, "__dict__", vars(module))
@@ -50,6 +59,9 @@ def _jitted_class(base: Any) -> Any:
         "__copy__": lambda self: self._thunder_state[2](copy.copy(original(self))),
         "__reduce_ex__": lambda self, protocol: (self._thunder_state[2], (original(self),)),
         "_thunder_records": property(lambda self: self._thunder_state[1]._thunder_records),
+        "_thunder_states": property(lambda self: self._thunder_state[1]._thunder_states),
+        "executor_state_dict": executor_state_dict,
+        "load_executor_state_dict": load_executor_state_dict,
         "_thunder_notes": property(lambda self: getattr(self._thunder_state[1], "_thunder_notes", [])),
         # A data descriptor: a forward in the shared __dict__ must not shadow the compiled one.
         "forward": property(lambda self: self._thunder_state[1], _set_forward),

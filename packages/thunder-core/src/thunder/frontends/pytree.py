@@ -7,9 +7,11 @@ import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from operator import is_
+from types import ModuleType
 from typing import Any
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils import _pytree
 
 from thunder.errors import CaptureError
@@ -193,11 +195,6 @@ def unflatten(tree: Tree, leaves: Sequence[Any]) -> Any:
     return tree.node.build([unflatten(child, leaves) for child in tree.children])
 
 
-def has_leaf(tree: Tree) -> bool:
-    """True if a tensor is anywhere in the tree."""
-    return isinstance(tree, Leaf) or (isinstance(tree, Branch) and any(has_leaf(child) for child in tree.children))
-
-
 def matches(tree: Tree, leaves: Sequence[Any], value: Any) -> bool:
     """True if ``value`` has the structure and constants of ``tree`` and exactly these ``leaves``."""
     if isinstance(tree, Leaf):
@@ -255,6 +252,21 @@ def hides_tensors(value: Any) -> bool:
     if isinstance(value, (list, tuple, set, frozenset)):
         inside.extend(value)
     return any(isinstance(item, torch.Tensor) for entry in inside for item in _elements(entry))
+
+
+def keeps_fakes(value: Any) -> bool:
+    """True if a tensor of a recording can be reached from ``value`` through containers and attributes."""
+    seen: set[int] = set()
+    rest = [value]
+    while rest:
+        item = rest.pop()
+        if isinstance(item, FakeTensor):
+            return True
+        if id(item) not in seen and not isinstance(item, (torch.nn.Module, torch.Tensor, type, ModuleType)):
+            seen.add(id(item))
+            rest += item if isinstance(item, (list, tuple, set, frozenset)) else ()
+            rest += item.values() if isinstance(item, dict) else getattr(item, "__dict__", {}).values()
+    return False
 
 
 def _elements(value: Any) -> Sequence[Any]:

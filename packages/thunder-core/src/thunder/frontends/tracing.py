@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import random
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch.compiler import _compile_session_context
 
 from thunder.errors import CaptureError
 from thunder.frontends.places import Argument, Binding, Holder, Slot, read, write
-from thunder.frontends.pytree import Tree, flatten, has_leaf, matches, same, snapshot, unflatten
+from thunder.frontends.pytree import Tree, flatten, keeps_fakes, matches, same, snapshot, unflatten
 
 MISSING: Any = object()
 
@@ -41,7 +44,7 @@ class Tracing:
         args = [_build(argument, fakes) for argument in self._binding.args]
         kwargs = {name: _build(argument, fakes) for name, argument in self._binding.kwargs.items()}
         leaves: list[Any] = []
-        with _installed(self._binding, fakes) as before:
+        with _no_random_numbers(), _compile_session_context(), _installed(self._binding, fakes) as before:
             self.output = flatten(self._fn(*args, **kwargs), leaves, path="the result", strict=True)
             self._check_arguments(args, kwargs, fakes)
             self.writes = list(_writes(self._binding, before, fakes, leaves))
@@ -53,6 +56,31 @@ class Tracing:
         for argument, value in pairs:
             if not _unchanged(argument, value, fakes):
                 raise _changed(argument.path, value)
+
+
+@contextmanager
+def _no_random_numbers() -> Iterator[None]:
+    """Refuse what draws from Python's or NumPy's generator: the number would be the same in every run."""
+    before = _random_states()
+    yield
+    for (name, state, restore), (_, now, _) in zip(before, _random_states()):
+        if now != state:
+            restore(state)
+            raise CaptureError(
+                f"the program draws a number with {name}",
+                why="a number that Python draws while the program is captured is a constant of the compiled program",
+                fix='draw it with torch, pass it as an argument, or use frontend="dynamo"',
+            )
+
+
+def _random_states() -> list[tuple[str, Any, Callable[[Any], None]]]:
+    """Each generator with its state, and how to go back to one."""
+    states: list[tuple[str, Any, Callable[[Any], None]]] = [("random", random.getstate(), random.setstate)]
+    numpy = sys.modules.get("numpy")
+    if numpy is not None:
+        kind, key, *rest = numpy.random.get_state()
+        states.append(("numpy.random", (kind, tuple(key.tolist()), *rest), numpy.random.set_state))
+    return states
 
 
 def _build(place: Argument | Slot, fakes: Sequence[Any]) -> Any:
@@ -78,7 +106,7 @@ def _installed(binding: Binding, fakes: Sequence[Any]) -> Iterator[dict[int, dic
             write(slot.holder, slot.key, _build(slot, fakes))
         yield {id(holder): dict(holder) for holder, _ in owned}
         for path, container in binding.plain:
-            if has_leaf(flatten(container, [])):
+            if keeps_fakes(container):
                 raise _changed(path, container)
     except BaseException:
         for container, content in plain:

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-
 from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 from thunder.capture.aten import AtenRecorder
 from thunder.capture.fakes import run_on
 from thunder.capture.log import Capture, Log
 from thunder.errors import CaptureError
+from thunder.grad.rerun import rerun
 from thunder.grad.rule import Layouts, Rule
 from thunder.ir import tree
 from thunder.ir.symbol import BoundSymbol, Symbol
-from thunder.ir.types import Const, TensorType, Var
+from thunder.ir.types import Const, Ref, TensorType, Var
 from thunder.lang.values import empty
 from thunder.passes.functionalize import Memory
 from thunder.prims.facts import asks_grad_mode
@@ -33,16 +33,17 @@ def derive(call: BoundSymbol, inputs: tuple[Var, ...], arriving: Layouts) -> Rul
         values = {var: _input(log, var) for var in inputs}
         with recorder, torch.enable_grad():
             outs = [leaf if isinstance(leaf, torch.Tensor) else None for leaf in tree.leaves(run_on(call, values))]
+        if any(t.layout is not torch.strided for t in (*values.values(), *outs) if t is not None):
+            return rerun(call, inputs, arriving, NotImplementedError("its kernels choose by the layouts of tensors"))
         boundary = len(log.ops)
         cotangents = [_cotangent(log, out, layout) for out, layout in zip(outs, arriving, strict=True)]
         needed = [values[var] for var in inputs if _needs(var)]
-        with recorder:
-            found = torch.autograd.grad(
-                [out for out, g in zip(outs, cotangents) if out is not None and g is not None],
-                needed,
-                [g for g in cotangents if g is not None],
-                allow_unused=True,
-            )
+        roots = [(out, g) for out, g in zip(outs, cotangents) if out is not None and g is not None]
+        try:
+            with recorder:
+                found = torch.autograd.grad([o for o, _ in roots], needed, [g for _, g in roots], allow_unused=True)
+        except RuntimeError as error:
+            return rerun(call, inputs, arriving, error)
     by_input = dict(zip((var for var in inputs if _needs(var)), found))
     gradients = [by_input.get(var) for var in inputs]
     return _rule(log, boundary, inputs, outs, cotangents, gradients)
@@ -87,10 +88,9 @@ def _rule(
     gradients: list[torch.Tensor | None],
 ) -> Rule:
     """Put a rule together from a closed log: operations before ``boundary`` are forward, the rest backward."""
-    if log.constants:
-        raise CaptureError("a call reaches a tensor that is not among its arguments", why=str(list(log.constants)))
     capture = log.capture([])
     memory = Memory(capture)
+    constants = {var: _constant(var, t) for var, t in log.constants.items()}
     for index, op in enumerate(capture.trace.ops[:boundary]):
         memory.run(index, op)
     out_vars = tuple(memory.read(log.var(out)) if out is not None else None for out in outs)
@@ -101,14 +101,22 @@ def _rule(
     starts = tuple(log.var(g) if g is not None else None for g in cotangents)
     given = {v for v in (*inputs, *out_vars, *starts) if v is not None}
     final = {g for g in gradient_vars if g is not None}
-    backward = _with_views(_live(memory.ops[middle:], final), final, given, _views(memory.ops[:middle], capture))
-    backward, renamed = _without_double_transposes(backward)
+    views = constants | _views(memory.ops[:middle], capture)
+    backward = _with_views(_live(memory.ops[middle:], final), final, given, views)
+    shorter, renamed = _without_double_transposes(backward)
     gradient_vars = tuple(renamed.get(g, g) if g is not None else None for g in gradient_vars)
     final = {g for g in gradient_vars if g is not None}
-    backward = _live(backward, final)
+    backward = _live(shorter, final)
     whole = _free(backward, final) <= given
-    forward = _live([_under_autograd(op) for op in memory.ops[:middle]], _free(backward, final) | {v for v in out_vars if v is not None})
-    return Rule(inputs, out_vars, None if whole else forward, starts, backward, gradient_vars)
+    made = (*constants.values(), *(_under_autograd(op) for op in memory.ops[:middle]))
+    forward = _live(made, _free(backward, final) | {v for v in out_vars if v is not None})
+    if whole:
+        return Rule(inputs, out_vars, None, starts, backward, gradient_vars)
+    known = {v for op in forward for v in op.outputs}
+    again = {v: memory.names.var(v.name, v.type) for op in backward for v in op.outputs if v in known}
+    backward = tuple(_over(op, again) for op in backward)
+    gradient_vars = tuple(again.get(g, g) if g is not None else None for g in gradient_vars)
+    return Rule(inputs, out_vars, forward, starts, backward, gradient_vars)
 
 
 def _under_autograd(op: BoundSymbol) -> BoundSymbol:
@@ -118,6 +126,19 @@ def _under_autograd(op: BoundSymbol) -> BoundSymbol:
     namespace, name, *overload = op.sym.name.split(".")
     operator = Const(f"torch.ops.{namespace}.{name}.{overload[0] if overload else 'default'}")
     return replace(op, sym=Symbol("thunder.prims.structural.in_grad_mode"), args=(operator, *op.args))
+
+
+def _constant(var: Var, t: torch.Tensor) -> BoundSymbol:
+    """The operation that gives a tensor which the call itself makes of a Python value (an index list)."""
+    if isinstance(t, FakeTensor):
+        raise CaptureError("a call reaches a tensor that is not among its arguments", why=f"its type is {var.type}")
+    return BoundSymbol(Symbol("thunder.prims.structural.constant"), (Ref("constant", t),), outs=var)
+
+
+def _over(op: BoundSymbol, mapping: dict[Var, Var]) -> BoundSymbol:
+    """The operation with its variables renamed, results too."""
+    args, kwargs, outs = (tree.substitute(part, mapping) for part in (op.args, op.kwargs, op.outs))
+    return replace(op, args=args, kwargs=kwargs, outs=outs)
 
 
 def _free(ops: tuple[BoundSymbol, ...], final: set[Var]) -> set[Var]:
@@ -142,9 +163,12 @@ def _with_views(
     backward: tuple[BoundSymbol, ...], final: set[Var], given: set[Var], views: dict[Var, BoundSymbol]
 ) -> tuple[BoundSymbol, ...]:
     """Backward takes views of forward values again, which costs nothing, instead of saving them beside the values."""
-    while missing := sorted((v for v in _free(backward, final) - given if v in views), key=lambda v: v.name):
-        backward = (*(views[v] for v in missing), *backward)
-    return backward
+    taken: set[Var] = set()
+    missing = _free(backward, final) - given
+    while missing := {v for v in missing if v in views} - taken:
+        taken |= missing
+        missing = {v for view in missing for v in views[view].inputs} - given
+    return (*(op for v, op in views.items() if v in taken), *backward)
 
 
 def _without_double_transposes(ops: Sequence[BoundSymbol]) -> tuple[list[BoundSymbol], dict[Var, Var]]:
@@ -173,5 +197,3 @@ def _live(ops: Sequence[BoundSymbol], needed: set[Var]) -> tuple[BoundSymbol, ..
             needed.update(op.inputs)
             kept.append(op)
     return tuple(reversed(kept))
-
-

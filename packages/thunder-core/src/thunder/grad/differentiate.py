@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence, Set
 from dataclasses import dataclass, replace
 
 from thunder.capture.fakes import result_types
@@ -59,7 +59,7 @@ def differentiate(trace: Trace, roots: Sequence[Var], rules: Rules) -> Tape:
     forward: list[BoundSymbol] = []
     entries: list[Entry] = []
     for op in ops:
-        arriving = _arriving(op, reaching)
+        arriving = arriving_at(op, reaching)
         if not any(arriving):
             forward.append(op)
             continue
@@ -75,9 +75,13 @@ def _dependent(ops: Iterable[BoundSymbol], inputs: Iterable[Var]) -> set[Var]:
     """The variables through which gradients can flow to the inputs."""
     dependent = set(inputs)
     for op in ops:
-        if not dependent.isdisjoint(op.inputs):
-            dependent.update(v for v in op.outputs if _carries_gradient(op, v))
+        dependent.update(carried(op, dependent))
     return dependent
+
+
+def carried(op: BoundSymbol, dependent: Set[Var]) -> list[Var]:
+    """The results through which gradients flow, given the variables before it through which they do."""
+    return [v for v in op.outputs if _carries_gradient(op, v)] if not dependent.isdisjoint(op.inputs) else []
 
 
 def _carries_gradient(op: BoundSymbol, var: Var) -> bool:
@@ -97,7 +101,7 @@ def _reaching(ops: Sequence[BoundSymbol], roots: Iterable[Var], dependent: set[V
     return reaching
 
 
-def _arriving(op: BoundSymbol, reaching: set[Var]) -> Layouts:
+def arriving_at(op: BoundSymbol, reaching: Collection[Var]) -> Layouts:
     """The gradients expected at the leaves of a call's result, laid out as autograd lays out new ones."""
     leaves = tree.leaves(op.outs)
     return tuple(fresh_layout(v.type) if isinstance(v, Var) and v in reaching else None for v in leaves)
@@ -124,28 +128,21 @@ def _is_dense(shape: Sequence[int], stride: Sequence[int]) -> bool:
 
 def _emit_forward(op: BoundSymbol, rule: Rule, names: Names, forward: list[BoundSymbol]) -> dict[Var, Var]:
     """Emit the rule's forward (or the call itself); the program's variables for the rule's formal ones."""
-    outs = [leaf if isinstance(leaf, Var) else None for leaf in tree.leaves(op.outs)]
-    variables = dict(zip(rule.inputs, op.inputs))
-    aliases: list[tuple[Var, Var]] = []
-    for formal, out in zip(rule.outs, outs, strict=True):
-        if formal is None or out is None:
-            continue
-        if variables.setdefault(formal, out) is not out:
-            aliases.append((out, variables[formal]))
+    instance = Instance.of(rule, op, names)
     if rule.forward is None:
         forward.append(op)
-        return variables
-    instance = Instance(names, variables)
-    forward.extend(instance.op(inner, op, selection=op.selection) for inner in rule.forward)
-    forward.extend(BoundSymbol(Symbol("aten.alias"), (known,), outs=out, source=op.source) for out, known in aliases)
-    return variables
+        return instance.variables
+    selection = op.selection and op.selection.unclaimed
+    forward.extend(instance.op(inner, op, selection=selection) for inner in rule.forward)
+    forward.extend(instance.aliases(rule, op))
+    return instance.variables
 
 
 def backward(tape: Tape, arriving: Sequence[Var | None], name: str = "backward") -> Trace:
     """The backward program for one choice of arriving gradients (a variable for each root, None where none arrives).
 
-    Its parameters are what it saves from forward, then the arriving gradients; its result is a gradient or None for each
-    of the tape's inputs. Calls that no gradient reaches cost nothing.
+    Its parameters are what it saves from forward, then the arriving gradients; its result is a gradient or None for
+    each of the tape's inputs. Calls that no gradient reaches cost nothing.
     """
     builder = _Backward(tape.names, tape.rules)
     for root, gradient in zip(tape.roots, arriving, strict=True):
@@ -192,7 +189,10 @@ class _Backward:
         for formal, gradient in zip(rule.cotangents, arriving, strict=True):
             if formal is not None and gradient is not None:
                 instance.bind(formal, gradient)
-        self.ops.extend(instance.op(op, entry.call, phase=Phase.BACKWARD, selection=entry.call.selection) for op in rule.backward)
+        selection = entry.call.selection and entry.call.selection.unclaimed
+        self.ops.extend(
+            instance.op(op, entry.call, phase=Phase.BACKWARD, selection=selection) for op in rule.backward
+        )
         for formal, result, need in zip(rule.inputs, rule.gradients, entry.needs, strict=True):
             if need and result is not None:
                 self.accumulate(instance(formal), instance(result), entry.call)

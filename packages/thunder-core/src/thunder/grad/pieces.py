@@ -1,4 +1,4 @@
-"""Independent pieces of a backward program: results with no saved value in common back-propagate on their own, as in eager."""
+"""Independent pieces of a backward program: unrelated results back-propagate on their own, as in eager."""
 
 from __future__ import annotations
 

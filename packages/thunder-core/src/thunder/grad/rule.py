@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from thunder.ir import tree
-from thunder.ir.symbol import BoundSymbol
+from thunder.ir.effects import Scope, StateKind
+from thunder.ir.symbol import BoundSymbol, Symbol
 from thunder.ir.trace import Names
 from thunder.ir.types import OpaqueType, TensorType, Var
 
@@ -46,27 +47,44 @@ def formal_call(op: BoundSymbol, needs: tuple[bool, ...]) -> tuple[BoundSymbol, 
 class Instance:
     """A rule at one call site: formal variables become those of the program, or fresh ones."""
 
-    def __init__(self, names: Names, mapping: dict[Var, Var]) -> None:
+    def __init__(self, names: Names, variables: dict[Var, Var]) -> None:
         self._names = names
-        self._mapping = mapping
+        self.variables = variables
 
     def __call__(self, var: Var) -> Var:
-        known = self._mapping.get(var)
+        known = self.variables.get(var)
         if known is None:
-            known = self._mapping[var] = Var(self._fresh(var), var.type)
+            known = self.variables[var] = Var(self._names.numbered("a"), var.type)
         return known
 
-    def _fresh(self, var: Var) -> str:
-        if isinstance(var.type, OpaqueType):
-            return self._names.numbered(var.type.name.replace(".", "_") + "_")
-        return self._names.numbered("a")
+    @classmethod
+    def of(cls, rule: Rule, op: BoundSymbol, names: Names) -> Instance:
+        """The rule at a call."""
+        variables = dict(zip(rule.inputs, op.inputs))
+        for formal, out in zip(rule.outs, tree.leaves(op.outs), strict=True):
+            if formal is not None and isinstance(out, Var):
+                variables.setdefault(formal, out)
+        return cls(names, variables)
+
+    def aliases(self, rule: Rule, op: BoundSymbol) -> list[BoundSymbol]:
+        """Operations that make the results which the rule makes of nothing new: an input, or another result."""
+        pairs = ((formal, out) for formal, out in zip(rule.outs, tree.leaves(op.outs)) if formal is not None)
+        alias = Symbol("aten.alias")
+        return [
+            BoundSymbol(alias, (self(formal),), outs=out, source=op.source)
+            for formal, out in pairs
+            if isinstance(out, Var) and self(formal) is not out
+        ]
 
     def bind(self, var: Var, actual: Var) -> None:
         """Let a formal variable be ``actual`` from now on."""
-        self._mapping[var] = actual
+        self.variables[var] = actual
 
     def op(self, op: BoundSymbol, like: BoundSymbol, **changes: object) -> BoundSymbol:
         """The operation over the program's variables, with the source and region of the call it belongs to."""
+        for effect in op.effects:
+            if effect.handle is not None and isinstance(effect.handle.type, OpaqueType) and like.selection is not None:
+                self.variables.setdefault(effect.handle, handle(effect.state, like.selection.site))
 
         def leaf(value: object) -> object:
             return self(value) if isinstance(value, Var) else value
@@ -82,3 +100,10 @@ class Instance:
             region=like.region,
             **changes,  # type: ignore[arg-type]
         )
+
+
+def handle(kind: StateKind, site: str) -> Var:
+    """The variable that holds the instance of a state that a call touches; calls that share the instance share it."""
+    of = site if kind.scope is Scope.CALLSITE else ""
+    name = "_".join(filter(None, ("state", kind.name.replace(".", "_"), of)))
+    return Var(name, OpaqueType(kind.name, of))

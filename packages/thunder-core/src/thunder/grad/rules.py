@@ -2,42 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable, Mapping
+from types import MappingProxyType
 
 import torch
 
+from thunder.grad.claimed import claimed_rule, lowered_rule
 from thunder.grad.derive import derive
 from thunder.grad.rule import Layouts, Rule, formal_call
 from thunder.ir import tree
+from thunder.ir.effects import StateKind
 from thunder.ir.symbol import BoundSymbol
-from thunder.ir.types import Var
-
-RuleMaker = Callable[[BoundSymbol, tuple[Var, ...], Layouts], Rule]
-"""``(call over formal inputs, formal inputs, arriving gradients) -> rule``."""
 
 
 class Rules:
     """Memoised rules. A key holds all that a rule depends on: symbol, argument types and values, wanted gradients.
 
-    claimed: makes the rule of a call that an executor claimed with a rule pair of its own.
+    states: the state kinds of all active executors, by name.
     """
 
-    def __init__(self, claimed: RuleMaker | None = None) -> None:
-        self._claimed = claimed
+    def __init__(self, states: Mapping[str, StateKind] = MappingProxyType({})) -> None:
+        self._states = states
         self._memo: dict[Hashable, Rule] = {}
 
     def find(self, op: BoundSymbol, needs: tuple[bool, ...], arriving: Layouts) -> Rule:
         """The rule of a call. needs: for each different variable it reads, whether a gradient is wanted.
 
         arriving: for each leaf it returns, the type of the gradient that arrives there, if any.
+        Raises whatever an executor's own rule raises while it is recorded; PluginError if it breaks the contract.
         """
         call, inputs = formal_call(op, needs)
         claim = op.selection.claim if op.selection is not None else None
         key = (op.sym.name, tree.freeze((call.args, call.kwargs)), arriving, claim, _global_flags())
         rule = self._memo.get(key)
         if rule is None:
-            own = self._claimed if claim is not None and claim.grad is not None else None
-            rule = self._memo[key] = (own or derive)(call, inputs, arriving)
+            own = claim is not None and claim.grad is not None
+            rule = claimed_rule(call, inputs, op.outs, arriving, self._states) if own else derive(call, inputs, arriving)
+            self._memo[key] = rule
+        return rule
+
+    def lowered(self, op: BoundSymbol) -> Rule:
+        """What a call runs as where no gradient is wanted, by the ``lower`` of its claim. Raises as ``find`` does."""
+        assert op.selection is not None
+        call, inputs = formal_call(op, (False,) * len(op.inputs))
+        key = (op.sym.name, tree.freeze((call.args, call.kwargs)), op.selection.claim)
+        rule = self._memo.get(key)
+        if rule is None:
+            rule = self._memo[key] = lowered_rule(call, inputs, op.outs, self._states)
         return rule
 
     def __len__(self) -> int:

@@ -33,12 +33,14 @@ class Scope(Enum):
 class StateKind:
     """A kind of state.
 
-    name: dotted, under the prefix of the executor that owns it (``"te.fp8.backward"``).
-    init: ``"module:function"`` that makes a new instance; None where the state is ambient (a process-wide generator).
+    name: dotted, under the prefix of the executor that owns it (``"mine.scales"``).
+    init: ``"module:function"`` that makes a new instance, given the name of what it belongs to (a call site; empty for
+        a whole function); None where the state is ambient (a process-wide generator). Instances with ``state_dict()``
+        and ``load_state_dict(saved)`` are saved and restored with the jitted module.
     close: name of the symbol that closes the state; it is called with all touched handles and returns nothing.
     closes: which phase owes the closer: the ``"last"`` or the ``"first"`` that touches the state, or ``"each"``.
-    recompute: what recomputation in the backward phase may do with an operation that touches the state: ``"forbid"`` it,
-        ``"replay"`` it (touching the state again) or run it against the ``"same"`` snapshot without touching it.
+    recompute: what recomputation in the backward phase may do with an operation that touches the state: ``"forbid"``
+        it, ``"replay"`` it (touching the state again) or run it against the ``"same"`` snapshot without touching it.
     """
 
     name: str

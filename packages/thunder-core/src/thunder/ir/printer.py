@@ -110,15 +110,20 @@ def _main(trace: Trace) -> Iterator[str]:
         yield f"{_INDENT}print({trace.name}({'[]' if trace.boxed else ''}))"
         return
     opening, closing = ("([", "])") if trace.boxed else ("(", ")")
+    inits = {e.handle: e.state.init for op in trace.ops for e in op.effects if e.handle and e.state.init}
+    for module in sorted({init.partition(":")[0] for init in inits.values()}):
+        yield f"{_INDENT}import {module}"
     yield f"{_INDENT}print("
     yield f"{_INDENT * 2}{trace.name}{opening}"
-    yield from (f"{_INDENT * 3}{_sample(param.type)},  # {param.name}" for param in trace.params)
+    for param in trace.params:
+        sample = f"{inits[param].replace(':', '.')}({getattr(param.type, 'of', '')!r})" if param in inits else _sample(param.type)
+        yield f"{_INDENT * 3}{sample},  # {param.name}"
     yield f"{_INDENT * 2}{closing}"
     yield f"{_INDENT})"
 
 
 def _sample(type: Type) -> str:
-    """An input of this type: random numbers; zeros where a number may be an index; None for what is not a tensor."""
+    """An input of this type: random numbers; zeros where a number may be an index; None for what cannot be made."""
     if not isinstance(type, TensorType):
         return "None"
     rest = f"dtype=torch.{type.dtype}, device={type.device!r}"
@@ -129,4 +134,3 @@ def _sample(type: Type) -> str:
         return f"{make}({type.shape}, {rest})"
     extent = 1 + sum((size - 1) * step for size, step in zip(type.shape, type.stride, strict=True))
     return f"{make}({extent if type.numel else 0}, {rest}).as_strided({type.shape}, {type.stride})"
-

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import cached_property
 from typing import Any
@@ -22,7 +22,7 @@ class Phase(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Symbol:
-    """The name of an operation: ``torch.nn.functional.linear`` (a composite), ``aten.mm`` (a prim), ``te.linear_fwd``."""
+    """The name of an operation: ``torch.nn.functional.linear`` (a composite), ``aten.mm`` (a prim), ``mine.linear``."""
 
     name: str
 
@@ -56,11 +56,22 @@ class Selection:
 
     executor: name of the executor.
     claim: the executor's claim (``thunder.plugins.spec.Claim``), or None where it runs the operation as it stands.
+    site: the name of the claimed call: what the executor's states belong to. It is the same in every specialisation of
+        the program.
+    context: what the claim was asked with (``thunder.plugins.spec.ClaimContext``). detail: what it answered beyond yes.
     """
 
     executor: str
     claim: Any = None
     refusals: tuple[Refusal, ...] = ()
+    site: str = ""
+    context: Any = None
+    detail: str = ""
+
+    @property
+    def unclaimed(self) -> Selection:
+        """Who runs the operations that a claimed call is made of: no longer the call that the claim is about."""
+        return replace(self, claim=None) if self.claim is not None else self
 
 
 @dataclass(frozen=True)

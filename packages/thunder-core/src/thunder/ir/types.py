@@ -56,12 +56,16 @@ def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True)
 class OpaqueType:
-    """The type of a value that is not a tensor: a state handle, a generator, a number known only at run time."""
+    """The type of a value that is not a tensor: a state handle, a generator, a number known only at run time.
+
+    of: for the handle of a state that belongs to one call site, the name of that call site.
+    """
 
     name: str
+    of: str = ""
 
     def __str__(self) -> str:
-        return self.name
+        return f"{self.name} of {self.of}" if self.of else self.name
 
 
 Type = TensorType | OpaqueType

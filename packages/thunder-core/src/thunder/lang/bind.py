@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 import torch
@@ -41,7 +41,7 @@ def bind(
     return args, kwargs
 
 
-@lru_cache(maxsize=None)
+@cache
 def _signatures(name: str, fn: Callable[..., Any]) -> tuple[tuple[_Parameter, ...], ...]:
     if isinstance(fn, torch._ops.OpOverload):
         return (_schema_parameters(fn._schema),)
@@ -68,7 +68,9 @@ def _python_signature(fn: Callable[..., Any]) -> tuple[tuple[_Parameter, ...], .
 
 
 def _operator_signatures(op: str, name: str) -> tuple[tuple[_Parameter, ...], ...]:
-    op = op.removeprefix("Tensor.").replace("linalg.", "linalg_").replace("fft.", "fft_").replace("special.", "special_")
+    op = (
+        op.removeprefix("Tensor.").replace("linalg.", "linalg_").replace("fft.", "fft_").replace("special.", "special_")
+    )
     schemas = torch._C._jit_get_schemas_for_operator(f"aten::{op}") if "." not in op else []
     found = [_schema_parameters(schema) for schema in schemas]
     if name.startswith("torch.Tensor."):
@@ -78,7 +80,12 @@ def _operator_signatures(op: str, name: str) -> tuple[tuple[_Parameter, ...], ..
 
 def _schema_parameters(schema: Any) -> tuple[_Parameter, ...]:
     return tuple(
-        _Parameter(a.name, a.default_value if a.has_default_value() else _ABSENT, a.kwarg_only, str(a.type))
+        _Parameter(
+            a.name,
+            a.default_value if a.has_default_value() else _ABSENT,
+            a.kwarg_only or a.name == "memory_format",  # Python takes it by keyword only, also where the schema does not
+            str(a.type),
+        )
         for a in schema.arguments
     )
 
@@ -125,9 +132,7 @@ def _accepts(parameter: _Parameter, value: Any) -> bool:
     return "Tensor" not in parameter.accepts and not wants_list
 
 
-def _canonical(
-    parameters: Iterable[_Parameter], values: dict[str, Any]
-) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def _canonical(parameters: Iterable[_Parameter], values: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
     given = {p.name: values[p.name] for p in parameters if p.name in values and not _is_default(p, values[p.name])}
     args: list[Any] = []
     keywords: dict[str, Any] = {}
@@ -152,4 +157,6 @@ def _is_default(parameter: _Parameter, value: Any) -> bool:
     default = parameter.default
     if default is _ABSENT or isinstance(value, Var):
         return False
-    return type(value) is type(default) and (value is default or (isinstance(value, (*_NUMBERS, str)) and value == default))
+    return type(value) is type(default) and (
+        value is default or (isinstance(value, (*_NUMBERS, str)) and value == default)
+    )

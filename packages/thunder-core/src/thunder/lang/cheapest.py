@@ -1,9 +1,9 @@
-"""The cheapest public callable for an ATen operator: ``torch.mm`` costs microseconds less than ``torch.ops.aten.mm``."""
+"""The cheapest public callable for an ATen operator: ``torch.mm`` costs less than ``torch.ops.aten.mm``."""
 
 from __future__ import annotations
 
 import warnings
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 import torch
@@ -13,7 +13,7 @@ from thunder.ir import tree
 from thunder.ir.symbol import BoundSymbol
 from thunder.ir.types import TensorType, Var
 from thunder.lang.names import resolve_path, resolve_symbol
-from thunder.lang.values import torch_dtype, to_torch
+from thunder.lang.values import to_torch, torch_dtype
 
 
 class _Reached(BaseException):
@@ -33,7 +33,7 @@ class _Watch(TorchDispatchMode):
 
 
 def cheapest_call(op: BoundSymbol) -> str:
-    """``"module:attribute"`` of the cheapest callable that runs an ATen call: verified to dispatch to that very operator."""
+    """``"module:attribute"`` of the cheapest callable for an ATen call; it is tried to reach that very operator."""
     name = op.sym.name
     overload = resolve_symbol(name)
     form = (name, len(op.args), tuple(op.kwargs), tuple(_kind(arg) for arg in op.args))
@@ -59,7 +59,7 @@ def _kind(arg: Any) -> Any:
     return "tensor" if isinstance(arg, Var) else type(arg).__name__
 
 
-@lru_cache(maxsize=None)
+@cache
 def _found(form: tuple[Any, ...], overload: Any, example: _Call) -> str:
     namespace, attr = overload._schema.name.split("::")
     default = f"torch:ops.{namespace}.{attr}.{overload._overloadname or 'default'}"
@@ -112,4 +112,6 @@ def _comparable(value: Any) -> Any:
 
 
 def _meta(type: TensorType) -> torch.Tensor:
-    return torch.empty_strided(type.shape, type.stride or (1,) * type.ndim, dtype=torch_dtype(type.dtype), device="meta")
+    return torch.empty_strided(
+        type.shape, type.stride or (1,) * type.ndim, dtype=torch_dtype(type.dtype), device="meta"
+    )

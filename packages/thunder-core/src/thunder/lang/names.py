@@ -1,15 +1,15 @@
 """Torch callables and their canonical names.
 
 A name is the public Python path of the callable (``torch.nn.functional.linear``), or for an ATen operator its namespace
-and name (``aten.mm``, ``aten.add.Tensor``). A method and the function of the same meaning have one name: ``x.matmul(w)``,
-``x @ w`` and ``torch.matmul(x, w)`` are all ``torch.matmul``.
+and name (``aten.mm``, ``aten.add.Tensor``). A method and the function of the same meaning have one name:
+``x.matmul(w)``, ``x @ w`` and ``torch.matmul(x, w)`` are all ``torch.matmul``.
 """
 
 from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any
 
 import torch
@@ -102,7 +102,7 @@ def _importable_name(fn: Callable[..., Any]) -> str | None:
         return None
 
 
-@lru_cache(maxsize=None)
+@cache
 def resolve_path(path: str) -> Any:
     """The object at a dotted path: the longest importable prefix, then attributes."""
     parts = path.split(".")
@@ -117,7 +117,7 @@ def resolve_path(path: str) -> Any:
     raise ImportError(path)
 
 
-@lru_cache(maxsize=None)
+@cache
 def resolve_symbol(name: str) -> Callable[..., Any]:
     """The callable that a symbol's name stands for: a torch path or an operator of ``torch.ops``.
 

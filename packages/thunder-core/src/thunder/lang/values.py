@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 import torch
@@ -12,12 +12,12 @@ from thunder.ir.types import Const, Ref, TensorType
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, type(Ellipsis))
 
 
-@lru_cache(maxsize=None)
+@cache
 def _dtype_name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-@lru_cache(maxsize=None)
+@cache
 def _device_name(device: torch.device) -> str:
     return str(device)
 
@@ -35,7 +35,7 @@ def tensor_type(t: torch.Tensor) -> TensorType:
     )
 
 
-@lru_cache(maxsize=None)
+@cache
 def torch_dtype(name: str) -> torch.dtype:
     """The torch dtype of an IR dtype name."""
     dtype = getattr(torch, name)
@@ -73,7 +73,7 @@ def to_ir(value: Any) -> Any:
     return Ref(name if name.isidentifier() else "value", value)
 
 
-@lru_cache(maxsize=None)
+@cache
 def _evaluate(text: str) -> Any:
     return eval(text, {"torch": torch})
 

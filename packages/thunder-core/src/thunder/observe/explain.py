@@ -30,7 +30,7 @@ class Row:
     """An operation of the program, or several that are equal in all of this.
 
     types: text of the types of its tensors, ``"cpu f32[4, 8], cpu f32[8, 8] -> cpu f32[4, 8]"``.
-    executor: who runs it; empty before anyone was asked.
+    executor: who runs it, and with what if that varies; empty before anyone was asked.
     """
 
     source: Source | None
@@ -141,7 +141,10 @@ def _row(op: BoundSymbol) -> Row:
     inputs, outputs = ([str(var.type) for var in variables] for variables in (op.inputs, op.outputs))
     types = f"{', '.join(inputs)} -> {', '.join(outputs)}"
     chosen = op.selection
-    return Row(op.source, op.sym.name, types, chosen.executor if chosen else "", chosen.refusals if chosen else ())
+    if chosen is None:
+        return Row(op.source, op.sym.name, types, "", ())
+    executor = f"{chosen.executor} ({chosen.detail})" if chosen.detail else chosen.executor
+    return Row(op.source, op.sym.name, types, executor, chosen.refusals)
 
 
 def _operations_table(record: CompilationRecord) -> Table:

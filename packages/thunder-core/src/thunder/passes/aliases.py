@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import torch
+
 from thunder.capture.log import Capture
 from thunder.ir import tree
 from thunder.ir.symbol import BoundSymbol, Phase, Symbol
@@ -13,9 +15,7 @@ from thunder.ir.trace import Names
 from thunder.ir.types import TensorType, Var
 
 
-def alias_results(
-    capture: Capture, read: Callable[[Var], Var], names: Names
-) -> tuple[Any, list[BoundSymbol]]:
+def alias_results(capture: Capture, read: Callable[[Var], Var], names: Names) -> tuple[Any, list[BoundSymbol]]:
     """The program's result over functional values, and the epilogue operations that make its aliases.
 
     read: the functional value of a captured variable.
@@ -53,7 +53,7 @@ def _replay(
     names: Names,
     epilogue: list[BoundSymbol],
 ) -> Var:
-    """Emit the view operations that lead from a root to ``var``, or one ``as_strided`` where they cannot be replayed."""
+    """Emit the views that lead from a root to ``var``, or one strided view where they cannot be replayed."""
     if var in roots:
         return read(var)
     storage = capture.places[var].storage
@@ -75,15 +75,21 @@ def _replay(
         values.update(outs)
         outs_tree = tree.substitute(op.outs, outs)
         epilogue.append(replace(op, args=args, kwargs=kwargs, outs=outs_tree, phase=Phase.EPILOGUE))
-    return _detached(values[at] if not chain else values[var], var, at, names, epilogue)
-
-
-def _detached(value: Var, var: Var, root: Var, names: Names, epilogue: list[BoundSymbol]) -> Var:
-    """A view taken under ``no_grad`` does not require grad, although its root does."""
-    assert isinstance(var.type, TensorType) and isinstance(root.type, TensorType)
-    if var.type.requires_grad or not root.type.requires_grad:
+    value = values[var] if chain else values[at]
+    with_history = all(_requires_grad(v) for op in chain for v in op.outputs)
+    if with_history or not _requires_grad(at) or not torch.is_grad_enabled():
         return value
-    out = names.var(var.name, var.type)
+    return _detached(value, var, names, epilogue)
+
+
+def _requires_grad(var: Var) -> bool:
+    return isinstance(var.type, TensorType) and var.type.requires_grad
+
+
+def _detached(value: Var, var: Var, names: Names, epilogue: list[BoundSymbol]) -> Var:
+    """A view taken under ``no_grad`` has no history, although its root does."""
+    assert isinstance(var.type, TensorType)
+    out = names.var(var.name, replace(var.type, requires_grad=False))
     epilogue.append(BoundSymbol(Symbol("torch.detach"), (value,), outs=out, phase=Phase.EPILOGUE))
     return out
 

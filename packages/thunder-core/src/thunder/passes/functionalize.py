@@ -7,7 +7,7 @@ input or with each other are made from it by the recorded view operations, both 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,14 +15,16 @@ from thunder.capture.fakes import result_types
 from thunder.capture.log import Capture, Place
 from thunder.errors import CaptureError
 from thunder.ir import tree
-from thunder.ir.effects import MEMORY, Access, Effect
+from thunder.ir.effects import MEMORY, RANDOM, Access, Effect
 from thunder.ir.symbol import BoundSymbol, Phase, Symbol
 from thunder.ir.trace import Names, Stage, Trace
 from thunder.ir.types import Const, TensorType, Var
 from thunder.lang.bind import bind
 from thunder.lang.names import canonical_name, resolve_symbol
 from thunder.passes.aliases import alias_results
+from thunder.passes.storages import Members, geometry, tensor
 from thunder.prims.facts import appending_operator, functional_operators, with_defaults
+from thunder.prims.structural import ArgPath
 
 _STRUCTURAL = "thunder.prims.structural"
 
@@ -56,9 +58,10 @@ def _written_storages(capture: Capture) -> list[int]:
 
 @dataclass
 class _Storage:
-    """A storage that is written: its base variable, and a count of the writes so far."""
+    """A storage that is written: its base variable, the inputs to write back, and a count of the writes so far."""
 
     base: Var
+    inputs: tuple[Var, ...]
     version: int = 0
     loud: bool = False  # some write was seen by autograd
 
@@ -70,7 +73,8 @@ class Memory:
         self.names = Names.of(capture.trace)
         self.ops: list[BoundSymbol] = []
         self._capture = capture
-        self._storages = {storage: _Storage(_base(capture, storage)) for storage in _written_storages(capture)}
+        self._places = dict(capture.places)
+        self._storages = {storage: self._opened(storage) for storage in _written_storages(capture)}
         self._values: dict[Var, tuple[Var, int]] = {}
 
     def read(self, var: Var) -> Var:
@@ -94,31 +98,54 @@ class Memory:
             self.ops.append(_renamed(op, inputs) if changed else op)
             self._born(op)
             return
-        types = dict(zip(handles, self._capture.written[index]))
         quiet = index in self._capture.grad_off
+        types = {
+            handle: replace(type, requires_grad=type.requires_grad and not quiet)
+            for handle, type in zip(handles, self._capture.written[index])
+        }
         for handle, value in self._mutated(op, handles, inputs, types).items():
             self._write(handle, value, quiet)
         self._born(op)
 
     def write_backs(self) -> list[BoundSymbol]:
         """The copies of the written inputs' final values into the inputs."""
-        return [self._write_back(s) for s in self._storages.values() if s.base in self._capture.trace.params]
+        return [self._write_back(s, var) for s in self._storages.values() for var in s.inputs]
 
-    def _write_back(self, state: _Storage) -> BoundSymbol:
+    def _write_back(self, state: _Storage, var: Var) -> BoundSymbol:
         name = "torch.Tensor.copy_" if state.loud else f"{_STRUCTURAL}.write_silently"
-        effect = Effect(MEMORY, Access.WRITE, state.base)
-        args = (state.base, self.read(state.base))
-        return BoundSymbol(Symbol(name), args, effects=(effect,), phase=Phase.EPILOGUE)
+        effect = Effect(MEMORY, Access.WRITE, var)
+        return BoundSymbol(Symbol(name), (var, self.read(var)), effects=(effect,), phase=Phase.EPILOGUE)
+
+    def _opened(self, storage: int) -> _Storage:
+        members = Members.of(self._capture, storage)
+        base = members.base()
+        if base is not None:
+            return _Storage(base, (base,) if base in members.inputs else ())
+        return _Storage(self._joined(members, storage), members.inputs)
+
+    def _joined(self, members: Members, storage: int) -> Var:
+        """A variable with the elements of all inputs in a storage, for inputs that overlap and do not cover each other."""
+        low, high = members.extent()
+        like = tensor(members.inputs[0])
+        type = TensorType((high - low,), (1,), like.dtype, like.device)
+        joined = self.names.var("memory", type)
+        kwargs = {"dtype": Const(f"torch.{like.dtype}"), "device": Const(f"torch.device('{like.device}')")}
+        self.ops.append(BoundSymbol(Symbol("torch.zeros"), (type.shape,), kwargs, outs=joined))
+        self._places[joined] = Place(storage, low)
+        for var in members.inputs:
+            joined = self._scattered(joined, var, var, joined)
+            self._places[joined] = Place(storage, low)
+        return joined
 
     def _storage(self, var: Var) -> _Storage | None:
-        place = self._capture.places.get(var)
+        place = self._places.get(var)
         return self._storages.get(place.storage) if place is not None else None
 
     def _born(self, op: BoundSymbol) -> None:
         """Results that view a written storage hold its value as it is now."""
-        for var in op.outputs:
+        for var in set(op.outputs).difference(op.inputs):
             storage = self._storage(var)
-            if storage is not None and var not in self._values:
+            if storage is not None:
                 self._values[var] = (var, storage.version)
 
     def _mutated(
@@ -131,14 +158,17 @@ class Memory:
         if functional is not None:
             self.ops.append(replace(functional, effects=effects))
             return values
-        paths = tuple(_path(op, handle) for handle in handles)
-        fn = _callable_text(op.sym.name)
+        fn: Any = Const(callable_text(op.sym.name))
+        args: Sequence[Any] = op.args
+        if op.sym.name == f"{_STRUCTURAL}.call":
+            fn, *args = args
+        paths = tuple(tuple(_paths((args, op.kwargs), handle)) for handle in handles)
         outs = tree.map_tree(lambda leaf: None if leaf in values else leaf, op.outs)
         self.ops.append(
             replace(
                 op,
                 sym=Symbol(f"{_STRUCTURAL}.on_copy"),
-                args=(Const(fn), paths, *tree.substitute(op.args, inputs)),
+                args=(fn, paths, *tree.substitute(args, inputs)),
                 kwargs=tree.substitute(op.kwargs, inputs),
                 outs=(outs, *values.values()),
                 effects=effects,
@@ -152,9 +182,16 @@ class Memory:
         assert storage is not None
         base = storage.base
         current = self.read(base)
-        whole = _geometry(var, self._capture) == _geometry(base, self._capture)
+        whole = geometry(var, self._places) == geometry(base, self._places)
         new = value if whole else self._scattered(current, value, var, base)
-        hidden = quiet or (base.type.requires_grad and not var.type.requires_grad)  # type: ignore[union-attr]
+        detached = base.type.requires_grad and not var.type.requires_grad  # type: ignore[union-attr]
+        if detached and value.type.requires_grad:  # type: ignore[union-attr]
+            raise CaptureError(
+                f"{var.name}, detached from {base.name}, is overwritten with values that require grad",
+                why="the same memory would have two histories",
+                fix="detach the values, or clone the tensor that is written",
+            )
+        hidden = quiet or detached
         if hidden and current.type.requires_grad:  # type: ignore[union-attr]
             new = self._emit(f"{_STRUCTURAL}.with_value", (current, new), base.name, current.type)
         storage.version += 1
@@ -165,20 +202,20 @@ class Memory:
 
     def _scattered(self, base_value: Var, value: Var, var: Var, base: Var) -> Var:
         _check_dtype(var, base)
-        offset = self._capture.places[var].offset - self._capture.places[base].offset
+        offset = self._places[var].offset - self._places[base].offset
         grad = base_value.type.requires_grad or value.type.requires_grad  # type: ignore[union-attr]
-        type = replace(_tensor(base), requires_grad=grad)
-        args = (base_value, value, _tensor(var).shape, _tensor(var).stride, offset)
+        type = replace(tensor(base), requires_grad=grad)
+        args = (base_value, value, tensor(var).shape, tensor(var).stride, offset)
         return self._emit(f"{_STRUCTURAL}.strided_scatter", args, base.name, type)
 
     def _view_of_base(self, var: Var, storage: _Storage) -> Var:
         base, current = storage.base, self.read(storage.base)
         detached = base.type.requires_grad and not var.type.requires_grad  # type: ignore[union-attr]
         grad = current.type.requires_grad and not detached  # type: ignore[union-attr]
-        type = replace(_tensor(var), requires_grad=grad)
-        if _geometry(var, self._capture) != _geometry(base, self._capture):
+        type = replace(tensor(var), requires_grad=grad)
+        if geometry(var, self._places) != geometry(base, self._places):
             _check_dtype(var, base)
-            offset = self._capture.places[var].offset - self._capture.places[base].offset
+            offset = self._places[var].offset - self._places[base].offset
             args = (current, type.shape, type.stride, offset)
             current = self._emit(f"{_STRUCTURAL}.strided_view", args, var.name, replace(type, requires_grad=grad))
         if detached and current.type.requires_grad:  # type: ignore[union-attr]
@@ -191,9 +228,7 @@ class Memory:
         return out
 
 
-def _functional_form(
-    op: BoundSymbol, values: dict[Var, Var], inputs: dict[Var, Var]
-) -> BoundSymbol | None:
+def _functional_form(op: BoundSymbol, values: dict[Var, Var], inputs: dict[Var, Var]) -> BoundSymbol | None:
     """The call that returns what ``op`` writes, if torch has one; ``values``: the new value of each handle."""
     handles = list(values)
     op = _renamed(op, inputs)
@@ -202,7 +237,7 @@ def _functional_form(
     if len(handles) != 1 or not op.args or op.args[0] is not inputs[handles[0]] or op.outs is not handles[0]:
         return None
     value = values[handles[0]]
-    wanted = replace(_tensor(value), requires_grad=False)
+    wanted = replace(tensor(value), requires_grad=False)
     return next((replace(form, outs=value) for form in _candidates(op) if result_types(form) == [wanted]), None)
 
 
@@ -212,9 +247,11 @@ def _candidates(op: BoundSymbol) -> Iterator[BoundSymbol]:
     if op.kwargs.get("inplace") is True:
         yield replace(op, kwargs={key: value for key, value in op.kwargs.items() if key != "inplace"})
     elif head == "torch.Tensor" and last.endswith("_") and not last.endswith("__"):
+        if any(effect.state is RANDOM for effect in op.effects):
+            return  # torch.normal and torch.bernoulli are other functions than the methods normal_ and bernoulli_
         yield from (replace(op, sym=Symbol(f"{space}.{last[:-1]}")) for space in ("torch", "torch.Tensor"))
     elif op.sym.name.startswith("aten."):
-        overload = resolve_symbol(op.sym.name)
+        overload: Any = resolve_symbol(op.sym.name)
         spelt = with_defaults(overload, op.args)
         for form in functional_operators(overload):
             args, kwargs = bind(_name(form), form, spelt, op.kwargs)
@@ -227,69 +264,35 @@ def _name(op: Any) -> str:
     return name
 
 
-def _path(op: BoundSymbol, handle: Var) -> tuple[int | str, ...]:
-    """Where the handle stands among the arguments."""
+def _paths(arguments: tuple[Sequence[Any], dict[str, Any]], handle: Var) -> Iterator[ArgPath]:
+    """Every place where the handle stands among the arguments."""
 
-    def search(value: Any, path: tuple[int | str, ...]) -> tuple[int | str, ...] | None:
+    def search(value: Any, path: ArgPath) -> Iterator[ArgPath]:
         if value is handle:
-            return path
-        if not isinstance(value, (tuple, list)):
-            return None
-        found = (search(item, (*path, i)) for i, item in enumerate(value))
-        return next((hit for hit in found if hit is not None), None)
+            yield path
+        elif isinstance(value, (tuple, list)):
+            for i, item in enumerate(value):
+                yield from search(item, (*path, i))
 
-    places = [search(arg, (i,)) for i, arg in enumerate(op.args)]
-    places += [search(arg, (key,)) for key, arg in op.kwargs.items()]
-    return next(path for path in places if path is not None)
+    args, kwargs = arguments
+    slots: list[tuple[int | str, Any]] = [*enumerate(args), *kwargs.items()]
+    for key, value in slots:
+        yield from search(value, (key,))
 
 
-def _callable_text(name: str) -> str:
+def callable_text(name: str) -> str:
+    """The expression for the callable that a symbol names."""
     if name.startswith(("torch.", "thunder.")):
         return name
     namespace, op, *overload = name.split(".")
     return f"torch.ops.{namespace}.{op}.{overload[0] if overload else 'default'}"
 
 
-def _base(capture: Capture, storage: int) -> Var:
-    """The variable of a written storage that covers all others: an input if there is one."""
-    members = [var for var, place in capture.places.items() if place.storage == storage]
-    inputs = [var for var in members if var in capture.trace.params]
-    spans = {var: _span(_tensor(var), capture.places[var]) for var in members}
-    base = max(inputs, key=lambda var: spans[var][1] - spans[var][0]) if inputs else members[0]
-    low, high = spans[base]
-    outside = [var for var in members if spans[var][0] < low or spans[var][1] > high]
-    if outside:
-        raise CaptureError(
-            f"{outside[0].name} and {base.name} overlap in memory and are written to",
-            why="neither tensor covers the other, so no single value holds both",
-            fix='pass one tensor and slice it inside the function, or use frontend="dynamo"',
-        )
-    return base
-
-
-def _span(type: TensorType, place: Place) -> tuple[int, int]:
-    """First and last element of the storage that the tensor can reach."""
-    if type.numel == 0 or type.stride is None:
-        return place.offset, place.offset
-    reach = sum((extent - 1) * stride for extent, stride in zip(type.shape, type.stride))
-    return place.offset, place.offset + reach
-
-
-def _geometry(var: Var, capture: Capture) -> tuple[Any, ...]:
-    type = _tensor(var)
-    return type.shape, type.stride, type.dtype, capture.places[var].offset
-
-
-def _tensor(var: Var) -> TensorType:
-    assert isinstance(var.type, TensorType)
-    return var.type
-
-
 def _check_dtype(var: Var, base: Var) -> None:
-    if _tensor(var).dtype != _tensor(base).dtype:
+    if tensor(var).dtype != tensor(base).dtype:
         raise CaptureError(
-            f"{var.name} views {base.name} as {_tensor(var).dtype} while their memory is written",
-            why=f"{base.name} is {_tensor(base).dtype}: its elements cannot be addressed by the view's strides",
+            f"{var.name} views {base.name} as {tensor(var).dtype} while their memory is written",
+            why=f"{base.name} is {tensor(base).dtype}: its elements cannot be addressed by the view's strides",
             fix="clone the view first",
         )
 

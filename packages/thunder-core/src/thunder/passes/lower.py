@@ -2,32 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 
-from thunder.grad.claimed import lowered
-from thunder.grad.rule import Instance, Rule, formal_call
-from thunder.ir import tree
-from thunder.ir.effects import StateKind
+from thunder.grad.rule import Instance
+from thunder.grad.rules import Rules
 from thunder.ir.symbol import BoundSymbol, Phase, Selection
 from thunder.ir.trace import Names, Stage, Trace
-from thunder.ir.types import Var
 from thunder.lang.cheapest import cheapest_call
 from thunder.passes.select import native_executor
 
 
 class Lowering:
-    """Lowers operations; what claimed calls run as is recorded once for each different call.
+    """Lowers operations.
 
-    choose: who runs a prim that no rule assigned. states: the state kinds of all active executors, by name.
+    choose: who runs a prim that no rule assigned. rules: what claimed calls run as.
     """
 
-    def __init__(
-        self, choose: Callable[[BoundSymbol, tuple[bool, ...]], Selection], states: Mapping[str, StateKind]
-    ) -> None:
+    def __init__(self, choose: Callable[[BoundSymbol], Selection], rules: Rules) -> None:
         self._choose = choose
-        self._states = states
-        self._memo: dict[Hashable, Rule] = {}
+        self._rules = rules
 
     def lower(self, trace: Trace, names: Names) -> Trace:
         """The trace with a callable on each operation, claimed calls replaced by what their executor runs."""
@@ -43,27 +37,16 @@ class Lowering:
         if op.call is not None:
             return [op]
         if op.selection is None or (op.sym.name.startswith("aten.") and op.selection.claim is None):
-            op = replace(op, selection=self._choose(op, ()))
+            op = replace(op, selection=self._choose(op))
         selection = op.selection
         assert selection is not None
         if selection.claim is None or selection.claim.lower is None or op.phase is Phase.EPILOGUE:
             return [replace(op, call=native_call(op), selection=_native(op, selection))]
-        rule = self._rule(op)
-        variables = dict(zip(rule.inputs, op.inputs))
-        for formal, out in zip(rule.outs, tree.leaves(op.outs), strict=True):
-            if formal is not None and isinstance(out, Var):
-                variables.setdefault(formal, out)
-        instance = Instance(names, variables)
-        plain = Selection(selection.executor, None, selection.refusals)
+        rule = self._rules.lowered(op)
+        instance = Instance.of(rule, op, names)
         parts = [instance.op(part, op, phase=op.phase) for part in rule.forward or ()]
-        return [replace(part, call=part.call or native_call(part), selection=plain) for part in parts]
-
-    def _rule(self, op: BoundSymbol) -> Rule:
-        call, inputs = formal_call(op, tuple(False for _ in op.inputs))
-        key = (op.sym.name, tree.freeze((call.args, call.kwargs)), op.selection)
-        if key not in self._memo:
-            self._memo[key] = lowered(call, inputs, self._states)
-        return self._memo[key]
+        parts += [replace(alias, phase=op.phase) for alias in instance.aliases(rule, op)]
+        return [replace(part, call=part.call or native_call(part), selection=selection.unclaimed) for part in parts]
 
 
 def _native(op: BoundSymbol, selection: Selection) -> Selection:

@@ -4,90 +4,126 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 from typing import Any
 
-from thunder.errors import PluginError
+import torch
+
+from thunder.grad.differentiate import arriving_at, carried
+from thunder.grad.rules import Rules
 from thunder.ir import tree
 from thunder.ir.symbol import BoundSymbol, Phase, Refusal, Selection
 from thunder.ir.trace import Names, Stage, Trace
 from thunder.ir.types import TensorType, Var
 from thunder.lang.values import to_torch
 from thunder.passes.bodies import Bodies
-from thunder.plugins.spec import ClaimContext, Executor, No
+from thunder.passes.sites import Sites
+from thunder.plugins.spec import Claim, ClaimContext, Executor, No, Yes
 
 
 class Selector:
     """Asks executors for operations.
 
     options: of each executor, by its name. Executors without claims (``torch``) run whatever reaches them.
+    rules: what claimed calls run as: an executor whose rule for a call cannot be recorded does not get the call.
     """
 
-    def __init__(self, executors: Sequence[Executor], options: Mapping[str, Mapping[str, Any]]) -> None:
+    def __init__(
+        self, executors: Sequence[Executor], options: Mapping[str, Mapping[str, Any]], rules: Rules
+    ) -> None:
+        self._rules = rules
         self._claiming = [executor for executor in executors if executor.claims]
         self._options = {executor.name: options.get(executor.name, {}) for executor in self._claiming}
         self._keys = {executor.name: executor.key(self._options[executor.name]) for executor in self._claiming}
+        self._grad_mode = torch.is_grad_enabled()
         self._bodies = Bodies()
 
-    def choose(self, op: BoundSymbol, needs: tuple[bool, ...]) -> Selection:
-        """Who runs the operation. needs: for each of its tensor arguments, whether a gradient is wanted."""
-        refusals = []
+    def choose(self, op: BoundSymbol, dependent: Set[Var] = frozenset(), site: str = "") -> Selection:
+        """Who runs the operation. dependent: the variables through which gradients flow.
+
+        site: the name of the call; after its first result unless given.
+        """
+        refusals: list[Refusal] = []
         for executor in self._claiming:
             claim = executor.claim(op.sym.name)
             if claim is None:
                 continue
-            refusal = self._ask(executor, op, needs)
-            if refusal is None:
-                return Selection(executor.name, claim, tuple(refusals))
-            refusals.append(Refusal(executor.name, refusal))
+            cx = self._context(executor, op, dependent)
+            chosen = Selection(executor.name, claim, tuple(refusals), site or op.outputs[0].name, cx)
+            answer = self._ask(executor, claim, cx, replace(op, selection=chosen), dependent)
+            if isinstance(answer, Yes):
+                return replace(chosen, detail=answer.detail) if answer.detail else chosen
+            refusals.append(Refusal(executor.name, answer.reason))
         return Selection(native_executor(op), None, tuple(refusals))
 
-    def select(self, trace: Trace, dependent: frozenset[Var]) -> Trace:
+    def select(self, trace: Trace, parameters: Iterable[Var] = ()) -> Trace:
         """The trace with a selection on every operation; composites are opened where a part of them is claimed.
 
-        dependent: the variables through which gradients flow.
+        parameters: the variables that call sites are named after.
         """
-        names = Names.of(trace)
-        ops = self._selected(trace.ops, dependent, names)
+        dependent = {v for v in trace.params if isinstance(v.type, TensorType) and v.type.requires_grad}
+        ops = self._selected(trace.ops, dependent, Names.of(trace), Sites(parameters))
         return trace.with_ops(ops, stage=Stage.SELECTED, made_by="select")
 
-    def _selected(self, ops: Iterable[BoundSymbol], dependent: frozenset[Var], names: Names) -> list[BoundSymbol]:
+    def _selected(
+        self, ops: Iterable[BoundSymbol], dependent: set[Var], names: Names, sites: Sites
+    ) -> list[BoundSymbol]:
         selected: list[BoundSymbol] = []
         for op in ops:
-            selection = self.choose(op, _needs(op, dependent))
+            site = sites.name(op) if self._is_target(op) else ""
+            selection = self.choose(op, dependent, site)
+            parts = None
             if selection.claim is None and self._claiming and op.phase is Phase.FORWARD:
-                parts = self._parts(op, dependent, names)
-                if parts is not None:
-                    selected += parts
-                    continue
-            selected.append(replace(op, selection=selection))
+                parts = self._parts(op, dependent, names, sites)
+            sites.follow(op)
+            dependent.update(carried(op, dependent))
+            selected += [replace(op, selection=selection)] if parts is None else parts
         return selected
 
-    def _parts(self, op: BoundSymbol, dependent: frozenset[Var], names: Names) -> list[BoundSymbol] | None:
+    def _is_target(self, op: BoundSymbol) -> bool:
+        return any(executor.claim(op.sym.name) for executor in self._claiming)
+
+    def _parts(self, op: BoundSymbol, dependent: Set[Var], names: Names, sites: Sites) -> list[BoundSymbol] | None:
         """The operations of a composite's body, if an executor claims one of them."""
         body = self._bodies.open(op, names)
-        if body is None or not any(executor.claim(part.sym.name) for executor in self._claiming for part in body):
+        if body is None or not any(map(self._is_target, body)):
             return None
-        inner = dependent | {v for part in body for v in part.outputs if isinstance(v.type, TensorType) and v.type.requires_grad}
-        parts = self._selected(body, inner, names)
+        flows = bool(carried(op, dependent))
+        if not flows and not dependent.isdisjoint(op.inputs) and any(p.sym.name.startswith("aten.") for p in body):
+            return None  # recorded without gradients, which ATen operators could not tell
+        parts = self._selected(body, set(dependent) if flows else set(), names, sites)
         return parts if any(part.selection is not None and part.selection.claim for part in parts) else None
 
-    def _ask(self, executor: Executor, op: BoundSymbol, needs: tuple[bool, ...]) -> str | None:
-        """The executor's reason not to run the operation, or None if it does."""
-        claim = executor.claim(op.sym.name)
-        assert claim is not None
-        cx = ClaimContext(
-            options=self._options[executor.name], needs_grad=needs, cache_key=self._keys[executor.name]
+    def _context(self, executor: Executor, op: BoundSymbol, dependent: Set[Var]) -> ClaimContext:
+        wanted = dependent if carried(op, dependent) else frozenset()
+        return ClaimContext(
+            options=self._options[executor.name],
+            needs_grad=tuple(v in wanted for v in _tensors(op)),
+            cache_key=self._keys[executor.name],
+            grad_mode=self._grad_mode,
         )
+
+    def _ask(
+        self, executor: Executor, claim: Claim, cx: ClaimContext, op: BoundSymbol, dependent: Set[Var]
+    ) -> Yes | No:
+        """Whether the executor runs the operation: no if its check says so, or if its rules fail."""
         try:
             answer = claim.ask(cx, *_described(op.args), **_described(op.kwargs))
-        except PluginError as error:
+            if isinstance(answer, No):
+                return answer
+            if claim.lower is not None:  # recorded now, so that an executor that fails does not get the call
+                self._rules.lowered(op)
+            if claim.grad is not None and (flowing := carried(op, dependent)):
+                self._rules.find(op, tuple(v in dependent for v in op.inputs), arriving_at(op, flowing))
+            return answer
+        except Exception as error:
             if os.environ.get("THUNDER_STRICT") == "1":
                 raise
-            warnings.warn(f"{executor.name} is not used for {op.sym} at {op.source}: {error}", RuntimeWarning, stacklevel=2)
-            return f"its check failed: {error.why or error.what}"
-        return answer.reason if isinstance(answer, No) else None
+            warnings.warn(
+                f"{executor.name} is not used for {op.sym} at {op.source}: {error}", RuntimeWarning, stacklevel=2
+            )
+            return No(f"it failed: {getattr(error, 'why', '') or getattr(error, 'what', '') or error}")
 
 
 def native_executor(op: BoundSymbol) -> str:
@@ -95,8 +131,9 @@ def native_executor(op: BoundSymbol) -> str:
     return "python" if op.sym.name.startswith("thunder.") else "torch"
 
 
-def _needs(op: BoundSymbol, dependent: frozenset[Var]) -> tuple[bool, ...]:
-    return tuple(leaf in dependent for leaf in tree.leaves((op.args, op.kwargs)) if isinstance(leaf, Var))
+def _tensors(op: BoundSymbol) -> list[Var]:
+    """Its tensor arguments, one given twice counted twice."""
+    return [leaf for leaf in tree.leaves((op.args, op.kwargs)) if isinstance(leaf, Var)]
 
 
 def _described(value: Any) -> Any:

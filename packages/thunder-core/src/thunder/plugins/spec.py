@@ -39,7 +39,9 @@ def resolve(text: str) -> Any:
 
 @dataclass(frozen=True)
 class Yes:
-    """The executor runs this call."""
+    """The executor runs this call. detail: what it runs it with, if that varies; ``thunder.explain`` shows it."""
+
+    detail: str = ""
 
 
 @dataclass(frozen=True)
@@ -97,7 +99,8 @@ class Op:
 class Grad:
     """A pair of rules, written with torch calls and the executor's own symbols.
 
-    forward: ``(*args, **kwargs) -> (out, saved)``; saved is a tuple of tensors and plain Python values.
+    forward: ``(*args, **kwargs) -> (out, saved)``; saved is a tuple of tensors and plain Python values. If it has a
+        keyword-only parameter ``cx``, it is given what the check was given.
     backward: ``(saved, *grads) -> gradients``, one for each tensor argument, None where there is none.
     """
 
@@ -107,16 +110,18 @@ class Grad:
 
 @dataclass(frozen=True)
 class ClaimContext:
-    """What a check may depend on besides the arguments.
+    """What a check and rules may depend on besides the arguments.
 
     options: the executor's own, by short name. needs_grad: one flag for each tensor argument.
     cache_key: the value of the executor's ``cache_key`` for this run.
+    grad_mode: the program is compiled with grad mode on, whether or not this call needs gradients.
     """
 
     _: KW_ONLY
     options: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
     needs_grad: tuple[bool, ...] = ()
     cache_key: Hashable = None
+    grad_mode: bool = True
 
     @property
     def training(self) -> bool:
@@ -131,7 +136,8 @@ class Claim:
     target: a canonical torch symbol (``"torch.nn.functional.linear"``) or an ATen operator (``"aten.mm"``).
     check: ``(cx: ClaimContext, *args, **kwargs) -> Yes() | No(reason)``, with a TensorType for each tensor; absent:
         always yes.
-    lower: a function of the target's arguments, used when no gradient is needed; absent: the target runs as it is.
+    lower: a function of the target's arguments (and ``cx``, as in ``Grad``), used when no gradient is needed; absent:
+        the target runs as it is.
     grad: used when a gradient is needed; absent: the derivative is the target's own.
     """
 

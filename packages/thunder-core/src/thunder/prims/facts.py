@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 import torch
@@ -15,19 +15,34 @@ _HIDDEN_WRITES = {
 }
 
 
-@lru_cache(maxsize=None)
+@cache
 def is_random(op: torch._ops.OpOverload) -> bool:
     """True if the operator draws from a random generator."""
     return torch.Tag.nondeterministic_seeded in op.tags
 
 
-@lru_cache(maxsize=None)
+@cache
 def changes_metadata(op: torch._ops.OpOverload) -> bool:
     """True if the operator changes sizes or strides of its argument in place (``unsqueeze_``)."""
     return torch.Tag.inplace_view in op.tags
 
 
-@lru_cache(maxsize=None)
+@cache
+def returns_view(op: torch._ops.OpOverload) -> bool:
+    """True if the operator returns a view of its first argument."""
+    info = op._schema.arguments[0].alias_info
+    returned = [r.alias_info for r in op._schema.returns]
+    return info is not None and not info.is_write and any(r is not None and r.before_set & info.before_set for r in returned)
+
+
+@cache
+def makes_new_tensors(op: torch._ops.OpOverload) -> bool:
+    """True if the operator's results are other tensors than its arguments; a composite (``to``) may return one of them."""
+    composite = op.has_kernel_for_dispatch_key(torch._C.DispatchKey.CompositeImplicitAutograd)
+    return not composite and not op._schema.is_mutable
+
+
+@cache
 def _declared_writes(op: torch._ops.OpOverload) -> tuple[tuple[int, str, bool], ...]:
     arguments = enumerate(op._schema.arguments)
     return tuple((i, a.name, a.kwarg_only) for i, a in arguments if a.alias_info is not None and a.alias_info.is_write)
@@ -35,18 +50,15 @@ def _declared_writes(op: torch._ops.OpOverload) -> tuple[tuple[int, str, bool], 
 
 def written_arguments(op: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[torch.Tensor]:
     """The tensors that a call writes into: those its schema declares, and batch norm's running statistics."""
-    hidden = _HIDDEN_WRITES.get(op._schema.name)
-    if hidden is not None:
-        positions, flag = hidden
-        return [args[i] for i in positions if args[flag] and args[i] is not None]
-    written: list[torch.Tensor] = []
+    positions, flag = _HIDDEN_WRITES.get(op._schema.name, ((), 0))
+    written = [args[i] for i in positions if args[flag] and args[i] is not None]
     for position, name, keyword_only in _declared_writes(op):
         value = args[position] if not keyword_only and position < len(args) else kwargs.get(name)
         written.extend(v for v in (value if isinstance(value, (list, tuple)) else (value,)) if v is not None)
     return written
 
 
-@lru_cache(maxsize=None)
+@cache
 def functional_operators(op: torch._ops.OpOverload) -> tuple[torch._ops.OpOverload, ...]:
     """Operators with the parameters of an in-place one, which return what it writes; that of the same overload first."""
     namespace, name = op._schema.name.split("::")
@@ -58,7 +70,7 @@ def functional_operators(op: torch._ops.OpOverload) -> tuple[torch._ops.OpOverlo
     return tuple(form for form in found if not form._schema.is_mutable and _parameters(form) == _parameters(op))
 
 
-@lru_cache(maxsize=None)
+@cache
 def appending_operator(op: torch._ops.OpOverload) -> torch._ops.OpOverload | None:
     """The operator that takes the same arguments, writes nothing, and appends the new values to its results."""
     return {

@@ -7,28 +7,43 @@ from typing import Any
 
 import torch
 
+from thunder.ir import tree
+
 ArgPath = tuple[int | str, ...]
 """Where an argument stands: position or keyword first, then positions inside nested lists."""
 
 
 def strided_clone(t: torch.Tensor) -> torch.Tensor:
-    """A copy of ``t`` with its sizes and strides, even where the strides leave gaps; differentiable."""
+    """A copy of ``t`` with its sizes and strides, even where the strides leave gaps or repeat elements; differentiable."""
     if t.is_contiguous():
         return t.clone()
+    if 0 in t.stride():
+        once = strided_clone(t[_once(t.shape, t.stride())])
+        return once.as_strided(t.shape, t.stride())
     return torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device=t.device).copy_(t)
 
 
-def on_copy(fn: Callable[..., Any], written: tuple[ArgPath, ...], *args: Any, **kwargs: Any) -> tuple[Any, ...]:
-    """Call a mutating ``fn`` on copies of the arguments it writes, which ``written`` names.
+def _once(size: tuple[int, ...], stride: tuple[int, ...]) -> tuple[slice, ...]:
+    """The index that takes each element of an expanded tensor once."""
+    return tuple(slice(1) if n > 1 and step == 0 else slice(None) for n, step in zip(size, stride))
+
+
+def on_copy(
+    fn: Callable[..., Any], written: tuple[tuple[ArgPath, ...], ...], *args: Any, **kwargs: Any
+) -> tuple[Any, ...]:
+    """Call a mutating ``fn`` on copies of the arguments it writes; ``written``: of each, every place where it stands.
 
     Returns ``(result, *new values of the written arguments)``.
     """
     values: tuple[Any, Any] = (list(args), kwargs)
     fresh = []
-    for path in written:
-        holder, key = _slot(values, path)
-        holder[key] = strided_clone(holder[key])
-        fresh.append(holder[key])
+    for paths in written:
+        places = [_slot(values, path) for path in paths]
+        holder, key = places[0]
+        copy = strided_clone(holder[key])
+        for holder, key in places:
+            holder[key] = copy
+        fresh.append(copy)
     return (fn(*values[0], **values[1]), *fresh)
 
 
@@ -49,8 +64,31 @@ def strided_view(t: torch.Tensor, size: tuple[int, ...], stride: tuple[int, ...]
 def strided_scatter(
     t: torch.Tensor, value: torch.Tensor, size: tuple[int, ...], stride: tuple[int, ...], offset: int
 ) -> torch.Tensor:
-    """A copy of ``t`` with ``value`` written into the part that ``strided_view`` would show."""
-    return t.as_strided_scatter(value, size, stride, t.storage_offset() + offset)
+    """A copy of ``t`` with ``value`` written into the part that ``strided_view`` would show; differentiable."""
+    out = strided_clone(t)  # torch.as_strided_scatter has a wrong derivative: none flows to what was not overwritten
+    once = _once(size, stride)
+    strided_view(out, size, stride, offset)[once].copy_(value[once])
+    return out
+
+
+def gradients(
+    fn: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    inputs: tuple[torch.Tensor, ...],
+    arriving: tuple[torch.Tensor | None, ...],
+) -> tuple[torch.Tensor, ...]:
+    """The gradients of ``fn(*args, **kwargs)`` for ``inputs``, which are among its arguments; zeros where there is none.
+
+    arriving: the gradient of each leaf of the result, None where none arrives.
+    """
+    fresh = {id(t): t.detach().requires_grad_() for t in inputs}
+    args, kwargs = tree.map_tree(lambda leaf: fresh.get(id(leaf), leaf), (args, kwargs))
+    with torch.enable_grad():
+        pairs = [(out, g) for out, g in zip(tree.leaves(fn(*args, **kwargs)), arriving) if g is not None]
+    outs, given = zip(*pairs)
+    found = torch.autograd.grad(outs, list(fresh.values()), given, allow_unused=True, materialize_grads=True)
+    return tuple([laid_out(g, t.stride()) if t.layout is torch.strided else g for g, t in zip(found, inputs)])
 
 
 def with_value(t: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
@@ -83,3 +121,8 @@ def laid_out(t: torch.Tensor, stride: tuple[int, ...]) -> torch.Tensor:
     if t.stride() == stride:
         return t
     return torch.empty_strided(t.shape, stride, dtype=t.dtype, device=t.device).copy_(t)
+
+
+def constant(t: torch.Tensor) -> torch.Tensor:
+    """A tensor that belongs to the program itself."""
+    return t

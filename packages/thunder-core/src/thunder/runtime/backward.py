@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -11,8 +11,10 @@ import torch
 
 from thunder.grad.differentiate import Tape, backward, fresh_layout
 from thunder.grad.pieces import pieces
+from thunder.grad.recompute import recompute
 from thunder.ir.effects import RANDOM
-from thunder.ir.symbol import Phase
+from thunder.ir import tree
+from thunder.ir.symbol import BoundSymbol, Phase, Symbol
 from thunder.ir.trace import Stage, Trace
 from thunder.ir.types import OpaqueType, TensorType, Var
 from thunder.passes.dce import dce
@@ -28,10 +30,15 @@ class BackwardBuilder:
     """Splits the joint program of a tape.
 
     forward: the scheduled forward trace, with result ``(roots, others, saved)``. random: it draws random numbers.
+    overwritten: values in memory that the epilogue writes; backward saves copies of them, as eager's in-place calls do.
     """
 
-    def __init__(self, tape: Tape, selected: Trace, backend: Backend, watch: Stopwatch) -> None:
+    def __init__(
+        self, tape: Tape, selected: Trace, overwritten: Set[Var], backend: Backend, watch: Stopwatch
+    ) -> None:
         self._tape = tape
+        self._overwritten = overwritten
+        self._copies: dict[Var, Var] = {}
         self._selected = selected
         self._backend = backend
         self._lock = threading.Lock()
@@ -42,16 +49,18 @@ class BackwardBuilder:
         self._saved = tuple(dict.fromkeys(v for p in programs for v in self._saved_by(p)))
         others = tuple(v for v in leaving(selected) if v not in self._cotangents)
         result = (tape.roots, others, self._saved)
-        whole = Trace(selected.name, selected.params, tape.forward, result, Stage.SELECTED, made_by="split")
-        watch.note(self._joint(programs))
+        ops = (*tape.forward, *self._copying())
+        whole = Trace(selected.name, selected.params, ops, result, Stage.SELECTED, made_by="split")
+        watch.note(self._joint(ops, programs))
         forward = watch.forward("lower", lambda: backend.lower(dce(whole)))
         lowered = [watch.note(backend.lower(p), watch.record.backward_traces) for p in programs]
-        ops = tuple(op for p in lowered for op in p.ops)
-        together = replace(lowered[0], ops=ops, params=tuple(dict.fromkeys(v for p in lowered for v in p.params)))
+        phases = {Phase.FORWARD: forward}
+        if lowered:
+            ops = tuple(op for p in lowered for op in p.ops)
+            params = tuple(dict.fromkeys(v for p in lowered for v in p.params))
+            phases[Phase.BACKWARD] = replace(lowered[0], ops=ops, params=params)
         self._lowered_forward = forward
-        self.forward = watch.forward(
-            "schedule", lambda: backend.schedule({Phase.FORWARD: forward, Phase.BACKWARD: together})[Phase.FORWARD]
-        )
+        self.forward = watch.forward("schedule", lambda: backend.schedule(phases)[Phase.FORWARD])
         self._scheduled = [watch.note(self._in_place(p), watch.record.backward_traces) for p in lowered]
 
     def pieces(self) -> tuple[tuple[Piece, tuple[int, ...], tuple[int, ...]], ...]:
@@ -66,10 +75,10 @@ class BackwardBuilder:
         trace = Trace("epilogue", params, ops, self._selected.result, Stage.SELECTED, made_by="split")
         return self._backend.schedule({Phase.EPILOGUE: self._backend.lower(trace)})[Phase.EPILOGUE]
 
-    def _joint(self, programs: Sequence[Trace]) -> Trace:
+    def _joint(self, forward: Sequence[BoundSymbol], programs: Sequence[Trace]) -> Trace:
         """Forward and backward as one program, for people and for passes over both."""
         tape = self._tape
-        ops = (*tape.forward, *(op for p in programs for op in p.ops))
+        ops = (*forward, *(op for p in programs for op in p.ops))
         params = (*self._selected.params, *self._cotangents.values(), *_handles(ops, self._selected.params))
         result = (tape.roots, tuple(p.result for p in programs))
         return Trace("joint", params, ops, result, Stage.JOINT, made_by="differentiate")
@@ -77,12 +86,31 @@ class BackwardBuilder:
     def _backward(self, group: Sequence[Var], arriving: Sequence[Var]) -> Trace:
         """The backward of a piece, for the gradients of some of its roots."""
         given = [self._cotangents[root] if root in arriving else None for root in self._tape.roots]
-        trace = backward(self._tape, given)
+        trace = self._on_copies(recompute(backward(self._tape, given), self._tape.forward, self._tape.names))
         cotangents = tuple(self._cotangents[root] for root in group if root in arriving)
-        saved = tuple(v for v in trace.params if v not in cotangents)
+        saved = self._saved_by(trace)
         used = self._inputs_of(group)
         gradients = dict(zip(self._tape.inputs, trace.result))
         return replace(trace, params=(*saved, *cotangents), result=tuple(gradients[v] for v in used))
+
+    def _on_copies(self, backward: Trace) -> Trace:
+        """The backward program over copies of the values that are overwritten before it runs."""
+        read = [v for v in backward.params if v in self._overwritten]
+        if not read:
+            return backward
+        for v in read:
+            if v not in self._copies:
+                self._copies[v] = self._tape.names.var(v.name, replace(v.type, requires_grad=False))  # type: ignore[type-var]
+        ops = tuple(
+            replace(op, args=tree.substitute(op.args, self._copies), kwargs=tree.substitute(op.kwargs, self._copies))
+            for op in backward.ops
+        )
+        params = tuple(self._copies.get(v, v) for v in backward.params)
+        return replace(backward, params=params, ops=ops, result=tree.substitute(backward.result, self._copies))
+
+    def _copying(self) -> Iterator[BoundSymbol]:
+        for v, copy in self._copies.items():
+            yield BoundSymbol(Symbol("thunder.prims.structural.strided_clone"), (v,), outs=copy)
 
     def _saved_by(self, trace: Trace) -> list[Var]:
         cotangents = set(self._cotangents.values())
@@ -167,6 +195,6 @@ def _handles(ops: Sequence[Any], params: Sequence[Var]) -> list[Var]:
     return [v for v in found if isinstance(v.type, OpaqueType) and v not in params]
 
 
-def _stride(var: Var) -> tuple[int, ...]:
-    assert isinstance(var.type, TensorType) and var.type.stride is not None
+def _stride(var: Var) -> tuple[int, ...] | None:
+    assert isinstance(var.type, TensorType)
     return var.type.stride

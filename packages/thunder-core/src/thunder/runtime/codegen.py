@@ -36,21 +36,28 @@ def compile_trace(trace: Trace) -> Callable[..., Any]:
     return fn
 
 
-def explain_failure(exc: BaseException) -> ExecutionError | None:
-    """The failed operation, its executor and the user's line, if ``exc`` was raised under a compiled trace; else None.
+def explained(exc: Exception) -> Exception:
+    """What to raise for an error under a compiled trace: it names the failed operation, its executor, the user's line.
 
-    Costs nothing while nothing fails: it reads the traceback. Of nested compiled functions the innermost counts.
+    Errors of PyTorch itself stay what they are in eager mode, with a note. Costs nothing while nothing fails: it reads
+    the traceback. Of nested compiled functions the innermost counts.
     """
     op = _failed(exc.__traceback__)
     if op is None:
-        return None
+        return exc
     executor = op.selection.executor if op.selection else "torch"
-    return ExecutionError(
+    if executor in ("torch", "python"):
+        if op.source and hasattr(exc, "add_note"):  # Python 3.11
+            exc.add_note(f"  in {op.sym}, called at {op.source}   {op.source.text.strip()}".rstrip())
+        return exc
+    error = ExecutionError(
         f"{op.sym} failed, run by {executor}",
         where=f"{op.source}   {op.source.text.strip()}".rstrip() if op.source else "",
         why=f"{type(exc).__name__}: {exc}",
-        fix="" if executor == "torch" else f"run without this executor: executors=[..., '-{executor}']",
+        fix=f"run without this executor: executors=[..., '-{executor}']",
     )
+    error.__cause__ = exc
+    return error
 
 
 def _failed(traceback: TracebackType | None) -> BoundSymbol | None:

@@ -12,7 +12,6 @@ from typing import Any
 import torch
 
 from thunder.capture.record import Capture, record
-from thunder.grad.claimed import claimed_rule
 from thunder.grad.differentiate import Tape, differentiate
 from thunder.grad.rules import Rules
 from thunder.ir.symbol import BoundSymbol, Phase
@@ -28,6 +27,7 @@ from thunder.runtime.backward import BackwardBuilder
 from thunder.runtime.codegen import compile_trace
 from thunder.runtime.program import CompilationRecord, DifferentiableProgram, PlainProgram, Program
 from thunder.runtime.stages import Backend, leaving
+from thunder.runtime.states import States
 
 __all__ = ["CompilationRecord", "Input", "Program", "Settings", "compile_program"]
 
@@ -42,11 +42,15 @@ class Input:
 
 @dataclass(frozen=True)
 class Settings:
-    """What a compilation depends on besides the program. options: of each executor, by its name."""
+    """What a compilation depends on besides the program.
+
+    options: of each executor, by its name. states: what executors keep between runs and compilations.
+    """
 
     executors: tuple[Executor, ...]
     options: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: MappingProxyType({}))
     verify: bool = False
+    states: States = field(default_factory=States, compare=False)
 
 
 def compile_program(
@@ -60,20 +64,18 @@ def compile_program(
         return _compiled(fn, inputs, settings, name)
 
 
-def _compiled(
-    fn: Callable[..., list[Any]], inputs: tuple[Input, ...], settings: Settings, name: str
-) -> Program:
+def _compiled(fn: Callable[..., list[Any]], inputs: tuple[Input, ...], settings: Settings, name: str) -> Program:
     watch = Stopwatch(CompilationRecord(name), settings.verify)
     capture = watch.run("capture", lambda: record(fn, [(i.name, i.value) for i in inputs], name))
     watch.note(capture.trace)
     functional = watch.forward("functionalize", lambda: dce(functionalize(capture)))
-    selector = Selector(settings.executors, settings.options)
-    states = {kind.name: kind for executor in settings.executors for kind in executor.states}
-    rules = Rules(lambda call, formal, arriving: claimed_rule(call, formal, arriving, states))
-    selected = watch.forward("select", lambda: selector.select(functional, _carriers(functional)))
+    rules = Rules({kind.name: kind for executor in settings.executors for kind in executor.states})
+    selector = Selector(settings.executors, settings.options, rules)
+    parameters = _parameters(functional, inputs)
+    selected = watch.forward("select", lambda: selector.select(functional, parameters))
     tape = watch.run("differentiate", lambda: differentiate(selected, leaving(selected), rules))
-    backend = Backend(Lowering(selector.choose, states), settings.executors, Names.of(selected))
-    if not tape.roots:
+    backend = Backend(Lowering(selector.choose, rules), settings.executors, Names.of(selected), settings.states)
+    if not tape.roots and not (tape.inputs and torch.is_grad_enabled()):
         return _plain(selected, capture, backend, watch)
     return _differentiable(selected, tape, capture, backend, watch)
 
@@ -114,9 +116,9 @@ class Stopwatch:
         return trace
 
 
-def _carriers(trace: Trace) -> frozenset[Var]:
-    """The variables that require grad: checks of claims are told which of their arguments do."""
-    return frozenset(v for v in trace.variables() if getattr(v.type, "requires_grad", False))
+def _parameters(trace: Trace, inputs: tuple[Input, ...]) -> list[Var]:
+    """The variables that are parameters of a module: call sites are named after them."""
+    return [var for var, given in zip(trace.params, inputs) if isinstance(given.value, torch.nn.Parameter)]
 
 
 def _plain(selected: Trace, capture: Capture, backend: Backend, watch: Stopwatch) -> Program:
@@ -128,7 +130,8 @@ def _plain(selected: Trace, capture: Capture, backend: Backend, watch: Stopwatch
 
 
 def _differentiable(selected: Trace, tape: Tape, capture: Capture, backend: Backend, watch: Stopwatch) -> Program:
-    builder = watch.run("differentiate", lambda: BackwardBuilder(tape, selected, backend, watch))
+    overwritten = _overwritten(selected, capture)
+    builder = watch.run("differentiate", lambda: BackwardBuilder(tape, selected, overwritten, backend, watch))
     forward = watch.run("codegen", lambda: compile_trace(builder.forward))
     epilogue = watch.run("codegen", lambda: compile_trace(builder.epilogue()))
     return DifferentiableProgram(
@@ -143,7 +146,11 @@ def _differentiable(selected: Trace, tape: Tape, capture: Capture, backend: Back
     )
 
 
+def _overwritten(selected: Trace, capture: Capture) -> frozenset[Var]:
+    """The captured values in the memory of an input that the program writes."""
+    storages = {capture.places[v].storage for op in selected.ops for v in writes_of(op)}
+    return frozenset(v for v, place in capture.places.items() if place.storage in storages)
+
+
 def _writes(ops: Sequence[BoundSymbol]) -> bool:
     return any(writes_of(op) for op in ops)
-
-

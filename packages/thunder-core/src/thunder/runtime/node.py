@@ -8,6 +8,8 @@ from typing import Any
 
 import torch
 
+from thunder.runtime.codegen import explained
+
 BackwardFunction = Callable[[list[torch.Tensor]], tuple[torch.Tensor | None, ...]]
 """Takes saved tensors and arriving gradients in a list, which it empties."""
 
@@ -50,7 +52,7 @@ class Piece:
         partial: Callable[[tuple[bool, ...]], tuple[BackwardFunction, Sequence[int]]],
         replay: Callable[[Sequence[torch.Tensor], Any], Sequence[torch.Tensor]],
         inputs: Sequence[int],
-        strides: Sequence[tuple[int, ...]],
+        strides: Sequence[tuple[int, ...] | None],
     ) -> None:
         self.inputs = tuple(inputs)
         self._backward = backward
@@ -79,18 +81,22 @@ class Piece:
                 ctx.maybe_clear_saved_tensors()  # unless the graph is retained; each is then freed as it is consumed
                 return (None, None, None, *piece.run(box, gradients))
 
-        return super(torch.autograd.Function, ThunderBackward).apply  # type: ignore[misc]
+        return super(torch.autograd.Function, ThunderBackward).apply
 
     def run(self, box: list[torch.Tensor], gradients: Sequence[torch.Tensor | None]) -> Any:
         """The gradients of the inputs, from what was saved and the gradients of the outs (None where none arrived)."""
         backward, saved = self._backward, len(box)
         for gradient, stride in zip(gradients, self._strides):
             if gradient is not None:
-                box.append(gradient if gradient.stride() == stride else _laid_out(gradient, stride))
+                fits = stride is None or gradient.stride() == stride
+                box.append(gradient if fits else _laid_out(gradient, stride))
         if len(box) - saved < len(gradients):
             backward, places = self._partial(tuple([g is not None for g in gradients]))
             box[:saved] = [box[place] for place in places]
-        return backward(box)
+        try:
+            return backward(box)
+        except Exception as error:
+            raise explained(error)  # noqa: B904 (it is the error itself, or has it as its cause)
 
     def differentiable(self, ctx: Any, gradients: Sequence[torch.Tensor | None]) -> Any:
         """The same under autograd: the program is run again, so that its own history can be differentiated."""

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from thunder.ir.trace import Trace
-from thunder.runtime.codegen import explain_failure
+from thunder.runtime.codegen import explained
 from thunder.runtime.node import Origin, Piece
 
 
@@ -52,14 +52,14 @@ class PlainProgram(Program):
         try:
             return self.run(*tensors, *self.bound)
         except Exception as error:
-            raise _explained(error) from error
+            raise explained(error)  # noqa: B904 (it is the error itself, or has it as its cause)
 
 
 @dataclass(frozen=True)
 class DifferentiableProgram(Program):
     """A program whose results carry autograd history.
 
-    forward returns ``(roots, others, saved)``: results that carry gradients, those that do not, and what backward needs.
+    forward returns ``(roots, others, saved)``: results that carry gradients, the others, what backward needs.
     pieces: each with the positions of its roots and of what it saved. epilogue: from the input tensors and all forward
     results to the final results, under the caller's autograd. random: it draws from the random generators.
     """
@@ -81,7 +81,7 @@ class DifferentiableProgram(Program):
         try:
             roots, others, saved = self.forward(*tensors, *self.bound)
         except Exception as error:
-            raise _explained(error) from error
+            raise explained(error)  # noqa: B904 (it is the error itself, or has it as its cause)
         finally:
             torch._C._set_grad_enabled(grad_mode)
         if len(self.pieces) == 1:
@@ -102,9 +102,3 @@ class DifferentiableProgram(Program):
             for place, out in zip(root_places, outs):
                 attached[place] = out
         return attached
-
-
-def _explained(error: Exception) -> Exception:
-    """The error, told in terms of the user's program. An error of torch stays as eager would raise it."""
-    explained = explain_failure(error)
-    return error if explained is None else explained

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,7 +11,8 @@ from thunder.ir.trace import Names, Trace
 from thunder.ir.types import OpaqueType, Var
 from thunder.passes.lower import Lowering
 from thunder.passes.schedule import schedule
-from thunder.plugins.spec import Executor, resolve
+from thunder.plugins.spec import Executor
+from thunder.runtime.states import States
 
 
 def leaving(trace: Trace) -> tuple[Var, ...]:
@@ -22,21 +23,24 @@ def leaving(trace: Trace) -> tuple[Var, ...]:
 
 
 class Backend:
-    """Lowers and schedules the traces of one compilation, and makes the states they touch."""
+    """Lowers and schedules the traces of one compilation, and finds the states they touch."""
 
-    def __init__(self, lowering: Lowering, executors: Sequence[Executor], names: Names) -> None:
+    def __init__(self, lowering: Lowering, executors: Sequence[Executor], names: Names, states: States) -> None:
         self._lowering = lowering
         self._names = names
         self._calls = {op.name: op.impl for executor in executors for op in executor.symbols}
         self._kinds = {kind.name: kind for executor in executors for kind in executor.states}
-        self._instances: dict[Var, Any] = {}
+        self._states = states
 
     def lower(self, trace: Trace) -> Trace:
         """The lowered trace; handles of the states it touches become its last parameters."""
         lowered = self._lowering.lower(trace, self._names)
         known = set(lowered.params)
         handles = dict.fromkeys(
-            e.handle for op in lowered.ops for e in op.effects if isinstance(getattr(e.handle, "type", None), OpaqueType)
+            e.handle
+            for op in lowered.ops
+            for e in op.effects
+            if isinstance(getattr(e.handle, "type", None), OpaqueType)
         )
         new = [handle for handle in handles if handle is not None and handle not in known]
         return replace(lowered, params=(*lowered.params, *new)) if new else lowered
@@ -47,19 +51,21 @@ class Backend:
 
     def schedule(self, traces: Mapping[Phase, Trace]) -> dict[Phase, Trace]:
         """The traces in their final order, with the closers they owe."""
-        shared = dict.fromkeys(p for trace in traces.values() for p in trace.params if isinstance(p.type, OpaqueType))
-        ready = {
-            phase: replace(trace, params=(*trace.params, *(p for p in shared if p not in trace.params)))
-            for phase, trace in traces.items()
-        }
-        return schedule(ready, self._calls)
+        handles = dict.fromkeys(v for trace in traces.values() for v in _handles(trace))
+        return schedule({phase: _sharing(trace, handles) for phase, trace in traces.items()}, self._calls)
 
     def handles(self, trace: Trace, first: int) -> tuple[Any, ...]:
         """The state instances for the trace's parameters from position ``first`` on."""
-        return tuple(self._instance(handle) for handle in trace.params[first:] if isinstance(handle.type, OpaqueType))
+        types = (v.type for v in trace.params[first:])
+        return tuple(self._states.find(self._kinds[t.name], t.of) for t in types if isinstance(t, OpaqueType))
 
-    def _instance(self, handle: Var) -> Any:
-        if handle not in self._instances:
-            kind = self._kinds[handle.type.name]  # type: ignore[union-attr]
-            self._instances[handle] = resolve(kind.init)() if kind.init else None
-        return self._instances[handle]
+
+def _handles(trace: Trace) -> list[Var]:
+    return [v for v in trace.params if isinstance(v.type, OpaqueType)]
+
+
+def _sharing(trace: Trace, handles: Iterable[Var]) -> Trace:
+    """The trace with all handles of each kind that it has a handle of: who closes a kind closes all of them."""
+    kinds = {v.type.name for v in _handles(trace) if isinstance(v.type, OpaqueType)}
+    more = [v for v in handles if isinstance(v.type, OpaqueType) and v.type.name in kinds and v not in trace.params]
+    return replace(trace, params=(*trace.params, *more)) if more else trace

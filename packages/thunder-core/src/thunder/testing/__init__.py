@@ -1,0 +1,1 @@
+"""For authors of executors: a conformance suite, and executors to test against."""

@@ -1,0 +1,112 @@
+"""When FP8 is on, and under which recipe: a context of this package or of TransformerEngine, or an option."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Hashable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field, fields
+from functools import cached_property, lru_cache
+from typing import Any
+
+from thunder_te import recipes
+
+
+@dataclass(frozen=True)
+class Precision:
+    """A recipe in force, and the process group over which its largest values are reduced (None: all processes).
+
+    Two are equal if the recipes have the same fields and the groups are the same, so that it can be a cache key.
+    """
+
+    recipe: Any = field(compare=False)
+    group: Any = None
+    key: Hashable = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "key", _fingerprint(self.recipe))
+
+    @property
+    def __name__(self) -> str:  # what it is called in the text of a trace
+        return type(self.recipe).__name__
+
+    @cached_property
+    def name(self) -> str:
+        """The name of the recipe."""
+        return recipes.name_of(self.recipe)
+
+    @property
+    def delayed(self) -> bool:
+        """True if scales are state."""
+        return self.name == "DelayedScaling"
+
+    @property
+    def largest_forward(self) -> float:
+        """The largest value of the format of forward values (E4M3)."""
+        return float(self.recipe.fp8_format.value.max_fwd)
+
+    @property
+    def largest_backward(self) -> float:
+        """The largest value of the format of gradients: 57344 for E5M2, 448 for E4M3."""
+        return float(self.recipe.fp8_format.value.max_bwd)
+
+
+@dataclass(frozen=True)
+class _Setting:
+    precision: Precision | None
+
+
+_SETTING: ContextVar[_Setting | None] = ContextVar("thunder_te_precision", default=None)
+
+
+@contextmanager
+def autocast(enabled: bool = True, recipe: Any = None, amax_reduction_group: Any = None) -> Iterator[None]:
+    """Run the linear layers of jitted functions in FP8, where the executor ``te`` is active.
+
+    recipe: DelayedScaling() unless given. amax_reduction_group: the processes that share scales; all unless given.
+    Backward runs as its forward did, wherever it is called. With ``enabled=False``, FP8 is off inside.
+    """
+    precision = Precision(recipe or recipes.DelayedScaling(), amax_reduction_group) if enabled else None
+    token = _SETTING.set(_Setting(precision))
+    try:
+        yield
+    finally:
+        _SETTING.reset(token)
+
+
+def current(options: Mapping[str, Any]) -> Precision | None:
+    """What is in force: of the innermost context, else of TransformerEngine's, else of the option ``te.recipe``."""
+    setting = _SETTING.get()
+    if setting is not None:
+        return setting.precision
+    if (manager := _manager()) is not None and manager.is_fp8_enabled():
+        return Precision(manager.get_fp8_recipe(), manager.get_fp8_group())
+    name = options.get("recipe")
+    return _default(name) if name is not None else None
+
+
+def _manager() -> Any:
+    """TransformerEngine's global state, if somebody has imported it: otherwise nobody is in a context of it."""
+    for name in ("transformer_engine.pytorch.quantization", "transformer_engine.pytorch.fp8"):
+        if (module := sys.modules.get(name)) is not None:
+            return module.FP8GlobalStateManager
+    return None
+
+
+@lru_cache
+def _default(name: str) -> Precision:
+    return Precision(getattr(recipes, name)())
+
+
+def _fingerprint(recipe: Any) -> Hashable:
+    values = [(item.name, getattr(recipe, item.name)) for item in fields(recipe)]
+    return (type(recipe), *[(name, value if _hashable(value) else repr(value)) for name, value in values])
+
+
+def _hashable(value: Any) -> bool:
+    try:
+        hash(value)
+    except TypeError:
+        return False
+    return True

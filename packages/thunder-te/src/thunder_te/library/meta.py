@@ -1,0 +1,34 @@
+"""Types of the results of TransformerEngine's operations: its quantised tensors have the types they stand for."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from thunder_te.context import Precision
+from thunder_te.weights import Quantised
+
+Parts = tuple[Tensor, ...]
+
+
+def weight_parts(weight: Tensor, scales: Tensor | None, precision: Precision) -> Quantised:
+    return (torch.empty_like(weight),), _amax(weight, precision)
+
+
+def linear_fwd(
+    input: Tensor, weight: Parts, bias: Tensor | None, scales: Tensor | None, precision: Precision
+) -> tuple[Tensor, Parts, Tensor | None]:
+    out = input.new_empty(input.shape[0], weight[0].shape[0])
+    return out, (torch.empty_like(input),), _amax(input, precision)
+
+
+def linear_bwd(
+    grad: Tensor, input: Parts, weight: Parts, scale: Tensor | None, precision: Precision
+) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+    of_input = grad.new_empty(grad.shape[0], weight[0].shape[1]) if weight else None
+    of_weight = grad.new_empty(grad.shape[1], input[0].shape[1]) if input else None
+    return of_input, of_weight, _amax(grad, precision)
+
+
+def _amax(t: Tensor, precision: Precision) -> Tensor | None:
+    return t.new_empty((), dtype=torch.float32) if precision.delayed else None
