@@ -75,10 +75,7 @@ class _Draft:
     def statement(self) -> None:
         """Append one statement that eager accepts."""
         for _ in range(20):
-            if self.rng.random() < 0.3:
-                done = self._write()
-            else:
-                done = self._expression()
+            done = self._write() if self.rng.random() < 0.3 else self._expression()
             if done:
                 return
 
@@ -154,7 +151,13 @@ class _Draft:
             return self._name(floating=True)
         if key == "i":
             return self._name(dtype=torch.int64)
-        choices = {"s": st.SCALARS, "at": st.INDICES, "n": ("0", "1", "2", "3"), "d": ("0", "-1", "1"), "e": ("1", "-2", "0")}
+        choices = {
+            "s": st.SCALARS,
+            "at": st.INDICES,
+            "n": ("0", "1", "2", "3"),
+            "d": ("0", "-1", "1"),
+            "e": ("1", "-2", "0"),
+        }
         return self.rng.choice(choices[key])
 
     def program(self) -> Program:
@@ -168,13 +171,13 @@ class _Draft:
 
 
 def _is_sane(t: torch.Tensor) -> bool:
-    """Small, and with values that can be compared."""
-    if t.numel() > _MOST_ELEMENTS:
+    """Small, not empty (fake kernels refuse empty tensors where real ones do not), with values that can be compared."""
+    if not 0 < t.numel() <= _MOST_ELEMENTS:
         return False
     return not t.is_floating_point() or bool((t.detach().abs() < _LARGEST).all())
 
 
 def _overlap(tensors: list[torch.Tensor]) -> bool:
-    """True if elements of the tensors share memory, with each other or within one: what a write does then is undefined."""
+    """True if elements of the tensors share memory, also within one tensor: what a write does then is undefined."""
     storages = [t.untyped_storage()._cdata for t in tensors]
     return len(set(storages)) < len(storages) or any(torch._debug_has_internal_overlap(t) for t in tensors)

@@ -18,14 +18,16 @@ def minimise(program: Program, fails: Callable[[Program], bool]) -> Program:
 def _smaller(program: Program) -> Iterator[Program]:
     for i in reversed(range(len(program.body))):
         yield replace(program, body=_without(program.body, i))
-    for i in range(len(program.results) if len(program.results) > 1 else 0):
+    for i in range(len(program.results)):
         yield replace(program, results=_without(program.results, i))
     for i in reversed(range(len(program.args))):
         yield replace(program, args=_without(program.args, i))
     for i in reversed(range(len(program.setup))):
         line = program.setup[i]
         yield replace(
-            program, setup=_without(program.setup, i), leaves=tuple(n for n in program.leaves if not line.startswith(f"{n} = "))
+            program,
+            setup=_without(program.setup, i),
+            leaves=tuple(n for n in program.leaves if not line.startswith(f"{n} = ")),
         )
     if program.mode != "torch.enable_grad()":
         yield replace(program, mode="torch.enable_grad()")

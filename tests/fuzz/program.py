@@ -14,7 +14,7 @@ import torch.nn.functional as F
 class Program:
     """setup: statements that make the leaves and the arguments. body: statements over the arguments.
 
-    leaves: names whose gradients are compared. args, results: names. mode: grad mode of the call, ``torch.no_grad()`` say.
+    leaves: names whose gradients are compared. args, results: names. mode: grad mode of the call, as an expression.
     """
 
     setup: tuple[str, ...]

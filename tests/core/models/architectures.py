@@ -43,12 +43,10 @@ TINY: dict[str, Any] = {
 class Architecture:
     """One architecture. task: the ``AutoModelFor…`` class. changes: fields of its configuration, over ``TINY``.
 
-    functional: why the functional front end declines it; empty if it compiles.
     """
 
     task: str
     changes: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
-    functional: str = ""
 
 
 def config_of(kind: str, changes: Mapping[str, Any]) -> Any:
@@ -155,3 +153,12 @@ ARCHITECTURES: dict[str, Architecture] = {
         pvt={"image_size": 64, "hidden_sizes": [8, 16, 16, 16], "num_attention_heads": [1, 2, 2, 2]},
     ),
 }
+
+DATA = "not known while the program is recorded"
+LEAF = "it starts a new graph inside the program"
+
+DECLINED: dict[str, str] = {
+    **dict.fromkeys(("ibert", "longformer", "xlm", "flaubert", "fsmt", "led", "prophetnet"), DATA),
+    **dict.fromkeys(("mra", "big_bird", "bigbird_pegasus"), LEAF),  # they make leaves, or whole modules, in forward
+}
+"""What the functional front end declines, with words of its error."""

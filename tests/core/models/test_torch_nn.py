@@ -14,9 +14,25 @@ from torch.nn.modules.lazy import LazyModuleMixin
 from torch.testing._internal.common_modules import ModuleInfo, module_db
 
 from tests.core.models.check import check
+from thunder.errors import CaptureError
 
-DECLINED: dict[str, str] = {}
-"""Modules that the functional front end declines, with words of the error."""
+DATA = "not known while the program is recorded"
+
+DECLINED = {
+    "BatchNorm1d": DATA,  # momentum=None: float(num_batches_tracked)
+    "BatchNorm2d": DATA,
+    "BatchNorm3d": DATA,
+    "CTCLoss": DATA,  # the size of what it saves depends on the lengths
+    "GaussianNLLLoss": DATA,  # it raises for a negative variance
+    "Transformer": DATA,  # with padding, the fast path of eval mode looks into the mask
+    "TransformerEncoder": DATA,
+}
+"""Modules of which the functional front end declines some, with words of the error."""
+
+DIFFERENT = {
+    "MultiLabelMarginLoss": "the fake kernel says (1,) where the real one returns a 0-d tensor",
+}
+"""Modules with a sample that is not compiled rightly, and why."""
 
 Call = tuple[torch.nn.Module, tuple[Any, ...], dict[str, Any]]
 
@@ -37,10 +53,22 @@ def samples(info: ModuleInfo) -> Iterator[Call]:
             yield module, args, kwargs
 
 
-@pytest.mark.parametrize("name", MODULES)
+NAMES = [
+    pytest.param(name, marks=pytest.mark.xfail(reason=DIFFERENT[name])) if name in DIFFERENT else name
+    for name in MODULES
+]
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_module_functional(name: str) -> None:
+    declined = 0
     for module, args, kwargs in samples(MODULES[name]):
-        check(module, args, kwargs, "functional", DECLINED.get(name, ""))
+        try:
+            check(module, args, kwargs, "functional")
+        except CaptureError as error:
+            declined += 1
+            assert DECLINED.get(name, "nothing") in str(error)  # noqa: PT017
+    assert (declined > 0) == (name in DECLINED)
 
 
 @pytest.mark.slow

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from typing import Any
 
 import torch
 
-from thunder.extend import Claim, Executor, Grad, No
+from thunder.extend import Claim, Executor, Grad, No, Yes, symbol
 from thunder.testing.fakes import FAKE, kernels, rules
 
 HERE = __name__
@@ -49,10 +50,6 @@ def answers_false(cx, *args, **kwargs):
 
 def refuses_silently(cx, *args, **kwargs):
     return No("")
-
-
-def accepts_what_fails(cx, input, weight, bias=None):
-    return rules.Yes()
 
 
 def one_result(input, weight, bias=None):
@@ -98,19 +95,75 @@ def linear_writing(input, weight, bias=None, states=()):
     return out
 
 
-def even_batches_only(input, weight, bias=None, states=()):
+def rank_two_only(input, weight, bias=None, states=()):
     if input.dim() > 2:
         raise RuntimeError("no kernel for this")
     return kernels.linear_fwd(input, weight, bias, states)
 
 
-def sync_twice(*states):
-    kernels.sync_backward(*states)
-    kernels.sync_backward(*states)
+def no_aliases(input, weight, bias=None, states=()):
+    if input is weight:
+        raise RuntimeError("input and weight are one tensor")
+    return kernels.linear_fwd(input, weight, bias, states)
 
 
-def sync_nothing(*states):
-    pass
+def meddling(grad, input, weight, wanted, states):
+    states[0].update(grad)
+    return kernels.linear_bwd(grad, input, weight, wanted, states)
+
+
+def all_or_nothing(saved, grad):
+    gradients = rules.backward(saved, grad)
+    return gradients if all(g is not None for g in gradients) else (None,) * len(gradients)
+
+
+def sync_one(state):
+    kernels.sync_backward(state)
+
+
+def refuses_all(cx, *args, **kwargs):
+    return No("never")
+
+
+def a_list(options):
+    return [1]
+
+
+_COUNTER = itertools.count()
+
+
+def another_each_time(options):
+    return next(_COUNTER)
+
+
+_SHARED = kernels.Scales()
+
+
+def shared(of):
+    return _SHARED
+
+
+class Note:
+    factor = 1.0
+
+
+def noted(input, weight, bias=None):
+    return symbol("fake.linear_fwd")(input, weight, bias, Note())
+
+
+def linear_noted(input, weight, bias, note, states=()):
+    return kernels.linear_fwd(input, weight, bias, states) * note.factor
+
+
+def meta_noted(input, weight, bias, note):
+    return kernels.linear(input, weight, bias) * note.factor
+
+
+def samples(device, dtype):
+    def make(*shape):
+        return torch.randn(shape, device=device, dtype=dtype)
+
+    return [((make(4, 4), make(4, 4), make(4)), {}), ((make(2, 3, 4), make(6, 4)), {})]
 
 
 # Rules that are unusual but right.
@@ -121,7 +174,7 @@ def same(input, p=0.5, training=True, inplace=False):
 
 
 def only_in_evaluation(cx, input, p=0.5, training=True, inplace=False):
-    return No("drops values") if training else rules.Yes()
+    return No("drops values") if training else Yes()
 
 
 def fortran_sin(input):
@@ -143,3 +196,11 @@ def mul_forward(input, other):
 def mul_backward(saved, grad):
     input, other = saved
     return grad * other, grad * input
+
+
+ASKED = []
+
+
+def asked(cx, *args, **kwargs):
+    ASKED.append(cx.needs_grad)
+    return Yes()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections import Counter
 from dataclasses import dataclass
+from typing import ClassVar
 from unittest import mock
 
 import torch
@@ -78,7 +79,7 @@ class Network(nn.Module):
 class Counting(torch.autograd.Function):
     """A linear layer that counts how often it runs backward."""
 
-    backwards: Counter[int] = Counter()
+    backwards: ClassVar[Counter[int]] = Counter()
 
     @staticmethod
     def forward(ctx, number, x, weight, bias):

@@ -6,7 +6,7 @@ from tests.core.plugins.install import FIXTURES
 from thunder.testing.suite import *  # noqa: F403
 
 sys.path.append(str(FIXTURES / "thunder-example/src"))
-from thunder_example.plugin import EXAMPLE  # noqa: E402
+from thunder_example.plugin import EXAMPLE
 
 EXECUTOR = EXAMPLE
 PLUGIN = "thunder_example.plugin"

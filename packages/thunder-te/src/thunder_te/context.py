@@ -3,53 +3,15 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field, fields
-from functools import cached_property, lru_cache
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from thunder_te import recipes
-
-
-@dataclass(frozen=True)
-class Precision:
-    """A recipe in force, and the process group over which its largest values are reduced (None: all processes).
-
-    Two are equal if the recipes have the same fields and the groups are the same, so that it can be a cache key.
-    """
-
-    recipe: Any = field(compare=False)
-    group: Any = None
-    key: Hashable = field(init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "key", _fingerprint(self.recipe))
-
-    @property
-    def __name__(self) -> str:  # what it is called in the text of a trace
-        return type(self.recipe).__name__
-
-    @cached_property
-    def name(self) -> str:
-        """The name of the recipe."""
-        return recipes.name_of(self.recipe)
-
-    @property
-    def delayed(self) -> bool:
-        """True if scales are state."""
-        return self.name == "DelayedScaling"
-
-    @property
-    def largest_forward(self) -> float:
-        """The largest value of the format of forward values (E4M3)."""
-        return float(self.recipe.fp8_format.value.max_fwd)
-
-    @property
-    def largest_backward(self) -> float:
-        """The largest value of the format of gradients: 57344 for E5M2, 448 for E4M3."""
-        return float(self.recipe.fp8_format.value.max_bwd)
+from thunder_te.precision import Precision
 
 
 @dataclass(frozen=True)
@@ -97,16 +59,3 @@ def _manager() -> Any:
 @lru_cache
 def _default(name: str) -> Precision:
     return Precision(getattr(recipes, name)())
-
-
-def _fingerprint(recipe: Any) -> Hashable:
-    values = [(item.name, getattr(recipe, item.name)) for item in fields(recipe)]
-    return (type(recipe), *[(name, value if _hashable(value) else repr(value)) for name, value in values])
-
-
-def _hashable(value: Any) -> bool:
-    try:
-        hash(value)
-    except TypeError:
-        return False
-    return True

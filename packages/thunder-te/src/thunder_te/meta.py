@@ -5,14 +5,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from thunder_te.context import Precision
 
-
-def scales(input: Tensor, precision: Precision, training: bool) -> Tensor:
+def scales(input: Tensor, training: bool) -> Tensor:
     return input.new_empty(2, dtype=torch.float32)
 
 
-def grad_scale(grad: Tensor, precision: Precision) -> Tensor:
+def grad_scale(grad: Tensor) -> Tensor:
     return grad.new_empty(1, dtype=torch.float32)
 
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from thunder.extend import ClaimContext, symbol
 from thunder_te.claims import engine_for
-from thunder_te.context import Precision
+from thunder_te.precision import Precision
 
 _scales, _observe = symbol("te.scales"), symbol("te.observe")
 _grad_scale, _observe_grad = symbol("te.grad_scale"), symbol("te.observe_grad")
@@ -34,9 +34,9 @@ def forward(input: Tensor, weight: Tensor, bias: Tensor | None = None, *, cx: Cl
 
 def backward(saved: Any, grad: Tensor) -> Any:
     input_parts, weight_parts, wanted, without_bias, shape, precision, engine = saved
-    rows = grad.reshape(-1, grad.shape[-1])
+    rows = _as_rows(grad)
     of_input, of_weight = _gradients(rows, input_parts, weight_parts, precision, engine)
-    of_input = of_input.reshape(shape) if of_input is not None else None
+    of_input = _shaped(of_input, shape) if of_input is not None else None
     if without_bias:
         return of_input, of_weight
     return of_input, of_weight, rows.sum(0) if wanted[2] else None
@@ -48,13 +48,14 @@ def _linear(
     """The result, and the quantised operands in parts."""
     precision: Any = cx.cache_key
     engine = _engine(input, cx)
-    scales = _scales(input, precision, training) if precision.delayed else None
-    weight_parts, weight_amax = symbol(f"te.{engine}.quantize_weight")(weight, scales, precision)
-    rows = input.reshape(-1, input.shape[-1])
-    out, input_parts, input_amax = symbol(f"te.{engine}.linear_fwd")(rows, weight_parts, bias, scales, precision)
+    scales = _scales(input, training) if precision.delayed else None
+    weight_parts, weight_amax = symbol(f"te.{engine}.quantize_weight")(weight, scales, precision.how("weight"))
+    linear_fwd = symbol(f"te.{engine}.linear_fwd")
+    how = precision.how("input")
+    out, input_parts, input_amax = linear_fwd(_as_rows(input), weight_parts, bias, scales, how)
     if precision.delayed:
-        _observe(input_amax, weight_amax, precision, training)
-    return out.reshape(*input.shape[:-1], weight.shape[0]), input_parts, weight_parts
+        _observe(input_amax, weight_amax, tuple(precision.rule("forward")), training)
+    return _shaped(out, (*input.shape[:-1], weight.shape[0])), input_parts, weight_parts
 
 
 def _gradients(
@@ -63,11 +64,20 @@ def _gradients(
     """The gradients of input (if there is a weight) and weight (if there is an input)."""
     if not input_parts and not weight_parts:
         return None, None
-    scale = _grad_scale(rows, precision) if precision.delayed else None
-    of_input, of_weight, amax = symbol(f"te.{engine}.linear_bwd")(rows, input_parts, weight_parts, scale, precision)
+    scale = _grad_scale(rows) if precision.delayed else None
+    linear_bwd, how = symbol(f"te.{engine}.linear_bwd"), precision.how("grad")
+    of_input, of_weight, amax = linear_bwd(rows, input_parts, weight_parts, scale, how)
     if precision.delayed:
-        _observe_grad(amax, precision)
+        _observe_grad(amax, tuple(precision.rule("backward")))
     return of_input, of_weight
+
+
+def _as_rows(t: Tensor) -> Tensor:
+    return t if t.ndim == 2 else t.reshape(-1, t.shape[-1])
+
+
+def _shaped(rows: Tensor, shape: tuple[int, ...]) -> Tensor:
+    return rows if len(shape) == 2 else rows.reshape(shape)
 
 
 def _engine(input: Tensor, cx: ClaimContext) -> str:

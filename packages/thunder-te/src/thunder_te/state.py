@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from thunder_te.context import Precision
+from thunder_te.precision import Rule
 from thunder_te.reduction import Reduction
 from thunder_te.scaling import resized
 
@@ -23,7 +23,7 @@ class Scaling:
     def __init__(self, of: str, scales: int) -> None:
         self.of = of
         self.scales = scales
-        self.precision: Precision | None = None
+        self.rule: Rule | None = None
         self.reduction: Reduction | None = None
         self._start(trained=False)
 
@@ -33,20 +33,23 @@ class Scaling:
         self.scale: Tensor = torch.ones(self.scales)
         self.history: Tensor = torch.zeros(1, self.scales)
 
-    def prepare(self, precision: Precision, device: torch.device, training: bool) -> Tensor:
-        """The scales for a call. The first training step starts anew, so that no evaluation has a part in it."""
+    def read(self, device: torch.device, training: bool) -> Tensor:
+        """The scales for a call."""
+        if training and not self.trained:
+            return torch.ones(self.scales, device=device)
+        return self.scale.to(device)
+
+    def observe(self, amaxes: list[Tensor], rule: Rule, training: bool, reduction: Reduction) -> None:
+        """Take note of the largest values of a call; of several calls in a step, the largest count.
+
+        The first training step starts anew, so that no evaluation has a part in it; after it, none counts.
+        """
+        if self.trained and not training:
+            return
         if training and not self.trained:
             self._start(trained=True)
-        steps = precision.recipe.amax_history_len
-        if len(self.history) != steps:
-            self.history = resized(self.history, steps)
-        if self.scale.device != device:
-            self.scale, self.history = self.scale.to(device), self.history.to(device)
-        return self.scale
-
-    def observe(self, amaxes: list[Tensor], precision: Precision, reduction: Reduction) -> None:
-        """Take note of the largest values of a call; of several calls in a step, the largest count."""
-        self.precision, self.reduction = precision, reduction
+        device, self.rule, self.reduction = amaxes[0].device, Rule(*rule), reduction
+        self.scale, self.history = self.scale.to(device), resized(self.history.to(device), self.rule.steps)
         seen = self.pending
         self.pending = amaxes if seen is None else [torch.maximum(a, b) for a, b in zip(seen, amaxes)]
 
@@ -55,7 +58,7 @@ class Scaling:
         return {"scale": self.scale.clone(), "amax_history": self.history.clone(), "trained": self.trained}
 
     def load_state_dict(self, saved: dict[str, Any]) -> None:
-        """Restore what ``state_dict`` gave; device and number of steps follow at the next call."""
+        """Restore what ``state_dict`` gave; they move to the device of the next call."""
         self.scale, self.history = saved["scale"].clone(), saved["amax_history"].clone()
         self.trained, self.pending = saved["trained"], None
 
@@ -74,23 +77,20 @@ def outside_modes(fn: Any) -> Any:
 
 
 @outside_modes
-def scales(input: Tensor, precision: Precision, training: bool, states: tuple[Scaling]) -> Tensor:
-    return states[0].prepare(precision, input.device, training)
+def scales(input: Tensor, training: bool, states: tuple[Scaling]) -> Tensor:
+    return states[0].read(input.device, training)
 
 
 @outside_modes
-def observe(
-    input: Tensor, weight: Tensor, precision: Precision, training: bool, states: tuple[Scaling, Reduction]
-) -> None:
-    if training or not states[0].trained:
-        states[0].observe([input, weight], precision, states[1])
+def observe(input: Tensor, weight: Tensor, rule: Rule, training: bool, states: tuple[Scaling, Reduction]) -> None:
+    states[0].observe([input, weight], rule, training, states[1])
 
 
 @outside_modes
-def grad_scale(grad: Tensor, precision: Precision, states: tuple[Scaling]) -> Tensor:
-    return states[0].prepare(precision, grad.device, training=True)
+def grad_scale(grad: Tensor, states: tuple[Scaling]) -> Tensor:
+    return states[0].read(grad.device, training=True)
 
 
 @outside_modes
-def observe_grad(grad: Tensor, precision: Precision, states: tuple[Scaling, Reduction]) -> None:
-    states[0].observe([grad], precision, states[1])
+def observe_grad(grad: Tensor, rule: Rule, states: tuple[Scaling, Reduction]) -> None:
+    states[0].observe([grad], rule, True, states[1])

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from thunder_te.context import Precision
+from thunder_te.precision import How
 
 Quantised = tuple[tuple[Tensor, ...], Tensor | None]
 """The parts of a quantised weight, and its largest absolute value where scales depend on it."""
@@ -28,11 +28,11 @@ class Weights:
         self._key: Any = None
         self._quantised: Quantised | None = None
 
-    def get(self, weight: Tensor, precision: Precision, quantise: Callable[[], Quantised]) -> Quantised:
+    def get(self, weight: Tensor, how: How, quantise: Callable[[], Quantised]) -> Quantised:
         """The quantised weight; made by ``quantise`` if it is not the one that is kept."""
         if not isinstance(weight, torch.nn.Parameter):
             return quantise()
-        key = (weight._version, weight.data_ptr(), precision)
+        key = (weight._version, weight.data_ptr(), how)
         if self._quantised is None or self._weight() is not weight or self._key != key:
             self._weight, self._key, self._quantised = weakref.ref(weight), key, quantise()
         return self._quantised

@@ -32,7 +32,9 @@ def main() -> None:
             used.add(name)
             if outcome.verdict in (Verdict.WRONG, Verdict.DECLINED):
                 print(" ".join(str(outcome).split())[:700], flush=True)
-    print(f"{len(used)} operators, {len(outcomes)} samples, {time.perf_counter() - start:.0f} s: {dict(table(outcomes))}")
+    print(
+        f"{len(used)} operators, {len(outcomes)} samples, {time.perf_counter() - start:.0f} s: {dict(table(outcomes))}"
+    )
     print(f"wrong by kind: {dict(_kinds(outcomes))}")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-import functools
+import random
 import warnings
 import zlib
 from collections.abc import Callable, Iterator
@@ -77,7 +77,9 @@ class Call:
                 bare = leaf.detach()
                 twin = copy.deepcopy(bare, memo) if leaf.layout in _WITH_STORAGE else bare.clone()
                 twin.requires_grad_(leaf.requires_grad)
-                made[id(leaf)] = torch.nn.Parameter(twin, leaf.requires_grad) if type(leaf) is torch.nn.Parameter else twin
+                made[id(leaf)] = (
+                    torch.nn.Parameter(twin, leaf.requires_grad) if type(leaf) is torch.nn.Parameter else twin
+                )
             return made[id(leaf)]
 
         return Call(tree_map(copied, self.args), tree_map(copied, self.kwargs), self.processed)
@@ -184,10 +186,7 @@ def _blank(t: torch.Tensor) -> torch.Tensor:
     return torch.zeros_like(t.resolve_conj().resolve_neg().detach())
 
 
-@functools.cache
 def seeded_sample(count: int, seed: int) -> tuple[str, ...]:
     """Names of ``count`` operators, drawn at random."""
-    import random
-
     names = sorted(operators())
     return tuple(sorted(random.Random(seed).sample(names, min(count, len(names)))))

@@ -5,7 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 UNINITIALISED = frozenset(
-    {"empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided", "resize_", "resize_as_"}
+    {
+        "empty",
+        "empty_like",
+        "empty_permuted",
+        "empty_strided",
+        "new_empty",
+        "new_empty_strided",
+        "resize_",
+        "resize_as_",
+    }
 )
 """Operators that return memory as it is: there are no values to compare."""
 
@@ -19,9 +28,66 @@ class Known:
     reason: str
 
 
-KNOWN: tuple[Known, ...] = ()
+_STATISTICS = "running statistics are copied back to their inputs even where a call leaves them as they are"
+_META = "PyTorch's fake kernel promises other strides than the real one gives, and gradients arrive as promised"
+_RERUN = "a derivative that cannot be recorded is run as it is, and its gradients are laid out like the inputs"
 
-DECLINED: dict[str, str] = {}
+KNOWN = (
+    Known("_batch_norm_with_update", frozenset({"argument written"}), _STATISTICS),
+    Known("_native_batch_norm_legit", frozenset({"argument written"}), _STATISTICS),
+    Known("native_batch_norm", frozenset({"argument written"}), _STATISTICS),
+    Known("nn.functional.batch_norm", frozenset({"argument written"}), _STATISTICS),
+    Known("baddbmm", frozenset({"gradient stride"}), _META),
+    Known("linalg.qr", frozenset({"gradient stride"}), _RERUN),
+    Known("qr", frozenset({"gradient stride"}), _RERUN),
+    Known("ormqr", frozenset({"gradient stride"}), _META),
+)
+
+_SHAPE = "the shape of the result depends on data"
+_VALUE = "a number in the program, or a branch inside of the operator, depends on data"
+_SIZES = "its in-place form changes the sizes of an argument, which the caller would see"
+_CHECKS = (
+    "the derivative of a complex decomposition checks its data, and the call, which draws at random, cannot be rerun"
+)
+_OUT = "on tensors without data PyTorch does not write into out="
+
+DECLINED = {
+    "allclose": _VALUE,
+    "argwhere": _SHAPE,
+    "as_strided": _SIZES,
+    "as_strided.partial_views": _SIZES,
+    "bincount": _SHAPE,
+    "combinations": _SHAPE,
+    "corrcoef": _VALUE,
+    "cov": _VALUE,
+    "empty": _OUT,
+    "equal": _VALUE,
+    "fft.ihfftn": _OUT,
+    "istft": _VALUE,
+    "item": _VALUE,
+    "linalg.lstsq": _SHAPE,
+    "linalg.lstsq.grad_oriented": _SHAPE,
+    "linalg.matrix_rank": _OUT,
+    "linalg.matrix_rank.hermitian": _OUT,
+    "masked_select": _SHAPE,
+    "narrow": _VALUE,
+    "nn.functional.ctc_loss": _SHAPE,
+    "nn.functional.gaussian_nll_loss": _VALUE,
+    "nn.functional.one_hot": _VALUE,
+    "nonzero": _SHAPE,
+    "pca_lowrank": _CHECKS,
+    "repeat_interleave": _SHAPE,
+    "resize_": "it gives an argument another size and storage",
+    "squeeze": _SIZES,
+    "squeeze.multiple": _SIZES,
+    "svd_lowrank": _CHECKS,
+    "t": _SIZES,
+    "tensor_split": _VALUE,
+    "transpose": _SIZES,
+    "unique": _SHAPE,
+    "unique_consecutive": _SHAPE,
+    "unsqueeze": _SIZES,
+}
 """Operators that the functional front end may decline, and why; the dynamo front end must be right on them."""
 
 

@@ -153,7 +153,15 @@ def _gradients(
         found = torch.autograd.grad(roots, wanted, cotangents, allow_unused=True)
     except Exception as error:
         return (), error
-    return tuple(Leaf(_facts(g), _values(g)) if g is not None else None for g in found), None
+    return tuple(_gradient(g) if g is not None else None for g in found), None
+
+
+def _gradient(g: torch.Tensor) -> Leaf:
+    """A gradient; the stride of a dimension that has one element tells nothing."""
+    facts = _facts(g)
+    if facts["stride"] is not None:
+        facts["stride"] = tuple(1 if n == 1 else step for n, step in zip(g.shape, facts["stride"]))
+    return Leaf(facts, _values(g))
 
 
 def _cotangent(t: torch.Tensor, generator: torch.Generator) -> torch.Tensor:

@@ -20,8 +20,8 @@ from thunder.errors import CaptureError
 class Verdict(Enum):
     """What became of one sample.
 
-    RAISES: eager and Thunder both raise. DECLINED: a CaptureError on the functional front end; then the dynamo front end
-    must be right.
+    RAISES: eager and Thunder both raise. DECLINED: a CaptureError on the functional front end, and right through the
+    dynamo front end.
     """
 
     RIGHT = "right"

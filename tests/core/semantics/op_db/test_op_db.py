@@ -14,8 +14,25 @@ from tests.core.semantics.op_db.cases import DTYPES, cases, operators, seeded_sa
 from tests.core.semantics.op_db.known_differences import DECLINED, KNOWN, UNINITIALISED
 from tests.core.semantics.op_db.sweep import Outcome, Verdict, sweep
 
-SAMPLE = seeded_sample(count=110, seed=0)
-REST = sorted(operators())
+KINDS = (
+    "__getitem__",  # makes a constant of a Python list
+    "_batch_norm_with_update",  # writes more than its schema says
+    "atan2",  # needs what it overwrites for its derivative
+    "atleast_2d",  # passes some arguments through
+    "linalg.cond",  # views of forward values in backward
+    "linalg.matrix_rank",  # leaves out= alone on fakes
+    "masked_select",  # shapes that depend on data
+    "native_group_norm",  # changes sizes in place below autograd
+    "nn.functional.dropout",  # random
+    "nn.functional.embedding",  # sparse gradients
+    "pca_lowrank",  # views of views of forward values in backward
+    "sparse.sampled_addmm",  # tensors without strides
+    "squeeze",  # changes sizes in place
+    "to",  # arguments that are positional for the schema and keywords for Python
+)
+"""Operators that stand for a kind of difficulty each: always swept."""
+
+SAMPLE = sorted({*KINDS, *seeded_sample(count=60, seed=0)})
 
 
 @pytest.fixture(autouse=True)
@@ -42,7 +59,7 @@ def test_a_sample_of_operators_means_what_it_means_in_eager(name: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", REST)
+@pytest.mark.parametrize("name", sorted(operators()))
 def test_every_operator_means_what_it_means_in_eager(name: str) -> None:
     outcomes = judged(name, DTYPES, limit=6)
     found = unexpected(outcomes, name)

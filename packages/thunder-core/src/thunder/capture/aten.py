@@ -6,8 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch._subclasses.fake_tensor import DataDependentOutputException
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from thunder.capture.fakes import by_real_kernel
 from thunder.capture.log import Log, tensor_leaves
 from thunder.capture.source import user_source
 from thunder.errors import CaptureError
@@ -34,7 +36,10 @@ class AtenRecorder(TorchDispatchMode):
         self, op: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        out = op(*args, **kwargs)
+        try:
+            out = op(*args, **kwargs)
+        except RuntimeError as error:
+            out = by_real_kernel(op, args, kwargs, error)
         if op is torch.ops.aten.detach.default and self.log.knows(args[0]):
             self.log.bind(out, self.log.var(args[0]))  # below autograd it is no operation
         elif op not in _QUERIES:
@@ -105,9 +110,14 @@ class Observer(TorchDispatchMode):
         self, op: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        out = op(*args, **kwargs)
+        try:
+            out = op(*args, **kwargs)
+        except RuntimeError as error:
+            out = by_real_kernel(op, args, kwargs, error)
         if op in _QUERIES:
             return out
+        if isinstance(out, (bool, int, float)) and not torch._C._dispatch_has_kernel_for_dispatch_key(op.name(), "Meta"):
+            raise DataDependentOutputException(op)  # PyTorch ran the real kernel, on zeros
         if args and out is args[0] and makes_new_tensors(op):
             out = torch.ops.aten.alias.default(out)  # as from the real kernel: autograd must see another tensor
         if not self.inside:

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import inspect
+import logging
 from typing import Any
 
 import torch
+from torch._guards import detect_fake_mode
 from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
     DynamicOutputShapeException,
     FakeTensorMode,
+    UnsupportedFakeTensorException,
+    run_fallback_kernel,
 )
+from torch.utils import _pytree
 
 from thunder.ir import tree
 from thunder.ir.symbol import BoundSymbol
@@ -22,6 +28,32 @@ def needs_values(error: RuntimeError) -> bool:
     """True if a call failed on fake tensors because a value or a size depends on data."""
     known = isinstance(error, (DataDependentOutputException, DynamicOutputShapeException))
     return known or "its data is not allocated yet" in str(error)  # a kernel that reads memory by itself
+
+
+def by_real_kernel(op: Any, args: Any, kwargs: Any, error: RuntimeError) -> Any:
+    """What an operator returns that fails on fake tensors: some fake kernels refuse what the real ones take.
+
+    The real kernel runs on zeros. Raises ``error`` again if it fails as well, or if the result depends on values.
+    """
+    mode = detect_fake_mode((args, kwargs))
+    if mode is None or needs_values(error) or isinstance(error, UnsupportedFakeTensorException):
+        raise error
+    leaves, structure = _pytree.tree_flatten((args, kwargs))
+    try:
+        return run_fallback_kernel(mode, op, leaves, structure, error)
+    except RuntimeError:
+        raise error from None
+
+
+def _not_ours(record: logging.LogRecord) -> bool:
+    """False for PyTorch's report of a failed fake kernel that a recorder called: it is handled here, or raised."""
+    frame = inspect.currentframe()
+    while frame is not None and frame.f_globals["__name__"] != "thunder.capture.aten":
+        frame = frame.f_back
+    return frame is None
+
+
+logging.getLogger("torch._subclasses.fake_tensor").addFilter(_not_ours)
 
 
 def run_on(op: BoundSymbol, values: dict[Var, Any]) -> Any:

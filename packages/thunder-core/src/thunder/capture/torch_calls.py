@@ -77,7 +77,7 @@ class TorchRecorder(TorchFunctionMode):
         args, kwargs = self.fake((args, kwargs))
         if torch._C._functorch.maybe_current_level() is not None:
             return self._guarded(fn, *args, **kwargs)  # the transform's ATen calls are logged by the observer
-        if torch._C._is_any_autocast_enabled():
+        if torch._C._is_any_autocast_enabled() and tensor_leaves((args, kwargs)):
             return explicit_casts(self, fn, args, kwargs)
         return self.record(fn, args, kwargs)
 

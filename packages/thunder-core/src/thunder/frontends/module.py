@@ -8,7 +8,9 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import torch
+from torch.nn.modules.lazy import LazyModuleMixin
 
+from thunder.errors import ThunderError
 from thunder.frontends.executor_states import executor_state_dict, load_executor_state_dict
 
 Jit = Callable[[Any], Any]

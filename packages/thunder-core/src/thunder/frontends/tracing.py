@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.compiler import _compile_session_context
 
 from thunder.errors import CaptureError
 from thunder.frontends.places import Argument, Binding, Holder, Slot, read, write
@@ -44,7 +43,7 @@ class Tracing:
         args = [_build(argument, fakes) for argument in self._binding.args]
         kwargs = {name: _build(argument, fakes) for name, argument in self._binding.kwargs.items()}
         leaves: list[Any] = []
-        with _no_random_numbers(), _compile_session_context(), _installed(self._binding, fakes) as before:
+        with _no_random_numbers(), _installed(self._binding, fakes) as before:
             self.output = flatten(self._fn(*args, **kwargs), leaves, path="the result", strict=True)
             self._check_arguments(args, kwargs, fakes)
             self.writes = list(_writes(self._binding, before, fakes, leaves))

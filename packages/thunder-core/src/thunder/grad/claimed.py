@@ -151,7 +151,8 @@ def _as_in_program(
             why=f"it returned {_types(found)} instead of {_types(wanted)}",
             fix="return tensors of the same shapes, dtypes and devices",
         )
-    outs, copies = [], []
+    outs: list[Var | None] = []
+    copies: list[BoundSymbol] = []
     for leaf, want in zip(found, wanted):
         if not isinstance(want, Var) or not isinstance(want.type, TensorType):
             outs.append(None)
@@ -179,7 +180,7 @@ def _types(found: Sequence[Any]) -> str:
 
 
 def _by_input(call: BoundSymbol, inputs: tuple[Var, ...], returned: Any, where: str) -> list[Any]:
-    """The gradient of each different variable, from those of the call's tensor arguments: one given twice gets a sum."""
+    """The gradient of each different variable, from those of the tensor arguments: one given twice gets a sum."""
     arguments = [leaf for leaf in tree.leaves((call.args, call.kwargs)) if isinstance(leaf, Var)]
     gradients = returned if isinstance(returned, tuple) else (returned,)
     if len(gradients) != len(arguments):
@@ -192,8 +193,8 @@ def _by_input(call: BoundSymbol, inputs: tuple[Var, ...], returned: Any, where: 
     for var, gradient in zip(arguments, gradients):
         if gradient is None:
             continue
-        if not isinstance(gradient, torch.Tensor) or gradient.shape != torch.Size(var.type.shape):
-            found = list(gradient.shape) if isinstance(gradient, torch.Tensor) else repr(gradient)
+        found = tuple(gradient.shape) if isinstance(gradient, torch.Tensor) else repr(gradient)
+        if found != getattr(var.type, "shape", None):
             raise PluginError(f"a gradient of {call.sym} is {found} for an argument of {var.type}", where=where)
         total[var] = total[var] + gradient if var in total else gradient
     return [total.get(v) for v in inputs]

@@ -27,6 +27,13 @@ def derive(call: BoundSymbol, inputs: tuple[Var, ...], arriving: Layouts) -> Rul
 
     arriving: the types of the gradients that backward starts from, by leaf of the call's result.
     """
+    try:
+        return _recorded(call, inputs, arriving)
+    except (CaptureError, RuntimeError) as error:
+        return rerun(call, inputs, arriving, error)
+
+
+def _recorded(call: BoundSymbol, inputs: tuple[Var, ...], arriving: Layouts) -> Rule:
     log = Log("rule")
     recorder = AtenRecorder(log)
     with FakeTensorMode(), torch._C._DisableAutocast():
@@ -34,19 +41,16 @@ def derive(call: BoundSymbol, inputs: tuple[Var, ...], arriving: Layouts) -> Rul
         with recorder, torch.enable_grad():
             outs = [leaf if isinstance(leaf, torch.Tensor) else None for leaf in tree.leaves(run_on(call, values))]
         if any(t.layout is not torch.strided for t in (*values.values(), *outs) if t is not None):
-            return rerun(call, inputs, arriving, NotImplementedError("its kernels choose by the layouts of tensors"))
+            raise CaptureError(f"{call.sym} has tensors without strides", why="its kernels choose by their layouts")
         boundary = len(log.ops)
         cotangents = [_cotangent(log, out, layout) for out, layout in zip(outs, arriving, strict=True)]
         needed = [values[var] for var in inputs if _needs(var)]
         roots = [(out, g) for out, g in zip(outs, cotangents) if out is not None and g is not None]
-        try:
-            with recorder:
-                found = torch.autograd.grad([o for o, _ in roots], needed, [g for _, g in roots], allow_unused=True)
-        except RuntimeError as error:
-            return rerun(call, inputs, arriving, error)
+        with recorder:
+            found = torch.autograd.grad([o for o, _ in roots], needed, [g for _, g in roots], allow_unused=True)
     by_input = dict(zip((var for var in inputs if _needs(var)), found))
     gradients = [by_input.get(var) for var in inputs]
-    return _rule(log, boundary, inputs, outs, cotangents, gradients)
+    return _rule(call.sym.name, log, boundary, inputs, outs, cotangents, gradients)
 
 
 def body(call: BoundSymbol, inputs: tuple[Var, ...]) -> Rule:
@@ -56,7 +60,7 @@ def body(call: BoundSymbol, inputs: tuple[Var, ...]) -> Rule:
         values = {var: _input(log, var) for var in inputs}
         with AtenRecorder(log):
             outs = [leaf if isinstance(leaf, torch.Tensor) else None for leaf in tree.leaves(run_on(call, values))]
-    return _rule(log, len(log.ops), inputs, outs, [None] * len(outs), [None] * len(inputs))
+    return _rule(call.sym.name, log, len(log.ops), inputs, outs, [None] * len(outs), [None] * len(inputs))
 
 
 def _input(log: Log, var: Var) -> torch.Tensor:
@@ -80,6 +84,7 @@ def _needs(var: Var) -> bool:
 
 
 def _rule(
+    name: str,
     log: Log,
     boundary: int,
     inputs: tuple[Var, ...],
@@ -97,6 +102,12 @@ def _rule(
     middle = len(memory.ops)
     for index, op in enumerate(capture.trace.ops[boundary:], boundary):
         memory.run(index, op)
+    if written := [op.args[0] for op in memory.write_backs() if op.args[0] in (*inputs, *constants)]:
+        raise CaptureError(
+            f"the derivative of {name} writes into a tensor that it did not make",
+            why=f"the write into {written[0].name} is to happen at every backward, which a derived rule does not repeat",
+            fix="write into it outside of the autograd function",
+        )
     gradient_vars = tuple(memory.read(log.var(g)) if g is not None else None for g in gradients)
     starts = tuple(log.var(g) if g is not None else None for g in cotangents)
     given = {v for v in (*inputs, *out_vars, *starts) if v is not None}

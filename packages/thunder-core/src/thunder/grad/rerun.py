@@ -26,10 +26,8 @@ def rerun(call: BoundSymbol, inputs: tuple[Var, ...], arriving: Layouts, error: 
         ) from error
     outs = tuple(Var(f"o{i}", t) if t is not None else None for i, t in enumerate(arriving))
     cotangents = tuple(Var(f"g{i}", t) if t is not None else None for i, t in enumerate(arriving))
-    wanted = [v for v in inputs if isinstance(v.type, TensorType) and v.type.requires_grad]
-    gradients = {v: Var(f"d_{v.name}", replace(v.type, requires_grad=False)) for v in wanted}  # type: ignore[type-var]
+    wanted = {v: v.type for v in inputs if isinstance(v.type, TensorType) and v.type.requires_grad}
+    gradients = {v: Var(f"d_{v.name}", replace(type, requires_grad=False)) for v, type in wanted.items()}
     args = (Const(callable_text(call.sym.name)), call.args, call.kwargs, tuple(wanted), cotangents)
     op = BoundSymbol(Symbol(f"{_STRUCTURAL}.gradients"), args, outs=tuple(gradients.values()))
     return Rule(inputs, outs, None, cotangents, (op,), tuple(gradients.get(v) for v in inputs))
-
-

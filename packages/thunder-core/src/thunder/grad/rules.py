@@ -37,7 +37,9 @@ class Rules:
         rule = self._memo.get(key)
         if rule is None:
             own = claim is not None and claim.grad is not None
-            rule = claimed_rule(call, inputs, op.outs, arriving, self._states) if own else derive(call, inputs, arriving)
+            rule = (
+                claimed_rule(call, inputs, op.outs, arriving, self._states) if own else derive(call, inputs, arriving)
+            )
             self._memo[key] = rule
         return rule
 

@@ -83,7 +83,7 @@ def _schema_parameters(schema: Any) -> tuple[_Parameter, ...]:
         _Parameter(
             a.name,
             a.default_value if a.has_default_value() else _ABSENT,
-            a.kwarg_only or a.name == "memory_format",  # Python takes it by keyword only, also where the schema does not
+            a.kwarg_only or a.name == "memory_format",  # in Python by keyword only, whatever the schema says
             str(a.type),
         )
         for a in schema.arguments

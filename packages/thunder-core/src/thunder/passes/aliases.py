@@ -76,10 +76,20 @@ def _replay(
         outs_tree = tree.substitute(op.outs, outs)
         epilogue.append(replace(op, args=args, kwargs=kwargs, outs=outs_tree, phase=Phase.EPILOGUE))
     value = values[var] if chain else values[at]
-    with_history = all(_requires_grad(v) for op in chain for v in op.outputs)
-    if with_history or not _requires_grad(at) or not torch.is_grad_enabled():
+    if not _requires_grad(at) or not torch.is_grad_enabled() or _has_history(capture, makers, var):
         return value
     return _detached(value, var, names, epilogue)
+
+
+def _has_history(capture: Capture, makers: dict[Var, BoundSymbol], var: Var) -> bool:
+    """False for a view that was taken under ``no_grad``, and for views of it: a view is of its first argument."""
+    storage = capture.places[var].storage
+    while _requires_grad(var) and var in makers:
+        parents = [v for v in makers[var].inputs if v in capture.places and capture.places[v].storage == storage]
+        if not parents:
+            return True
+        var = parents[0]
+    return _requires_grad(var)
 
 
 def _requires_grad(var: Var) -> bool:

@@ -124,7 +124,7 @@ class Memory:
         return _Storage(self._joined(members, storage), members.inputs)
 
     def _joined(self, members: Members, storage: int) -> Var:
-        """A variable with the elements of all inputs in a storage, for inputs that overlap and do not cover each other."""
+        """A variable with the elements of all inputs in a storage, for inputs of which none covers the others."""
         low, high = members.extent()
         like = tensor(members.inputs[0])
         type = TensorType((high - low,), (1,), like.dtype, like.device)

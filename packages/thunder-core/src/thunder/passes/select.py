@@ -29,9 +29,7 @@ class Selector:
     rules: what claimed calls run as: an executor whose rule for a call cannot be recorded does not get the call.
     """
 
-    def __init__(
-        self, executors: Sequence[Executor], options: Mapping[str, Mapping[str, Any]], rules: Rules
-    ) -> None:
+    def __init__(self, executors: Sequence[Executor], options: Mapping[str, Mapping[str, Any]], rules: Rules) -> None:
         self._rules = rules
         self._claiming = [executor for executor in executors if executor.claims]
         self._options = {executor.name: options.get(executor.name, {}) for executor in self._claiming}

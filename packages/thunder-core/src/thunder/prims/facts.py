@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-# Arguments written without a declaration in the schema: operator -> (positions written, position of the flag that says so).
+# Arguments written without a declaration in the schema: operator -> (positions written, position of the flag for it).
 _HIDDEN_WRITES = {
     "aten::native_batch_norm": ((3, 4), 5),
     "aten::cudnn_batch_norm": ((3, 4), 5),
@@ -32,7 +32,11 @@ def returns_view(op: torch._ops.OpOverload) -> bool:
     """True if the operator returns a view of its first argument."""
     info = op._schema.arguments[0].alias_info
     returned = [r.alias_info for r in op._schema.returns]
-    return info is not None and not info.is_write and any(r is not None and r.before_set & info.before_set for r in returned)
+    return (
+        info is not None
+        and not info.is_write
+        and any(r is not None and r.before_set & info.before_set for r in returned)
+    )
 
 
 @cache

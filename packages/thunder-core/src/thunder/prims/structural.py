@@ -14,7 +14,7 @@ ArgPath = tuple[int | str, ...]
 
 
 def strided_clone(t: torch.Tensor) -> torch.Tensor:
-    """A copy of ``t`` with its sizes and strides, even where the strides leave gaps or repeat elements; differentiable."""
+    """A copy of ``t`` with its sizes and strides, even where those leave gaps or repeat elements; differentiable."""
     if t.is_contiguous():
         return t.clone()
     if 0 in t.stride():
@@ -50,7 +50,7 @@ def on_copy(
 def _slot(values: tuple[Any, Any], path: ArgPath) -> tuple[Any, Any]:
     """The container (made a list, so that it can be assigned to) and key that a path ends at."""
     holder: Any = values[1] if isinstance(path[0], str) else values[0]
-    for key, _ in zip(path, path[1:]):
+    for key in path[:-1]:
         holder[key] = list(holder[key])
         holder = holder[key]
     return holder, path[-1]
@@ -78,7 +78,7 @@ def gradients(
     inputs: tuple[torch.Tensor, ...],
     arriving: tuple[torch.Tensor | None, ...],
 ) -> tuple[torch.Tensor, ...]:
-    """The gradients of ``fn(*args, **kwargs)`` for ``inputs``, which are among its arguments; zeros where there is none.
+    """The gradients of ``fn(*args, **kwargs)`` for ``inputs``, which are among its arguments; zeros for none.
 
     arriving: the gradient of each leaf of the result, None where none arrives.
     """

@@ -12,11 +12,12 @@ import torch
 from thunder.grad.differentiate import Tape, backward, fresh_layout
 from thunder.grad.pieces import pieces
 from thunder.grad.recompute import recompute
-from thunder.ir.effects import RANDOM
 from thunder.ir import tree
+from thunder.ir.effects import RANDOM
 from thunder.ir.symbol import BoundSymbol, Phase, Symbol
 from thunder.ir.trace import Stage, Trace
 from thunder.ir.types import OpaqueType, TensorType, Var
+from thunder.passes.cse import cse
 from thunder.passes.dce import dce
 from thunder.runtime.codegen import compile_trace
 from thunder.runtime.node import BackwardFunction, Piece
@@ -33,9 +34,7 @@ class BackwardBuilder:
     overwritten: values in memory that the epilogue writes; backward saves copies of them, as eager's in-place calls do.
     """
 
-    def __init__(
-        self, tape: Tape, selected: Trace, overwritten: Set[Var], backend: Backend, watch: Stopwatch
-    ) -> None:
+    def __init__(self, tape: Tape, selected: Trace, overwritten: Set[Var], backend: Backend, watch: Stopwatch) -> None:
         self._tape = tape
         self._overwritten = overwritten
         self._copies: dict[Var, Var] = {}
@@ -86,7 +85,7 @@ class BackwardBuilder:
     def _backward(self, group: Sequence[Var], arriving: Sequence[Var]) -> Trace:
         """The backward of a piece, for the gradients of some of its roots."""
         given = [self._cotangents[root] if root in arriving else None for root in self._tape.roots]
-        trace = self._on_copies(recompute(backward(self._tape, given), self._tape.forward, self._tape.names))
+        trace = self._on_copies(cse(recompute(backward(self._tape, given), self._tape.forward, self._tape.names)))
         cotangents = tuple(self._cotangents[root] for root in group if root in arriving)
         saved = self._saved_by(trace)
         used = self._inputs_of(group)
@@ -99,8 +98,9 @@ class BackwardBuilder:
         if not read:
             return backward
         for v in read:
+            assert isinstance(v.type, TensorType)
             if v not in self._copies:
-                self._copies[v] = self._tape.names.var(v.name, replace(v.type, requires_grad=False))  # type: ignore[type-var]
+                self._copies[v] = self._tape.names.var(v.name, replace(v.type, requires_grad=False))
         ops = tuple(
             replace(op, args=tree.substitute(op.args, self._copies), kwargs=tree.substitute(op.kwargs, self._copies))
             for op in backward.ops

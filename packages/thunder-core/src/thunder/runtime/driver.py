@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,7 +16,7 @@ from thunder.capture.record import Capture, record
 from thunder.grad.differentiate import Tape, differentiate
 from thunder.grad.rules import Rules
 from thunder.ir.symbol import BoundSymbol, Phase
-from thunder.ir.trace import Names, Trace
+from thunder.ir.trace import Trace
 from thunder.ir.types import Var
 from thunder.ir.verify import verify
 from thunder.passes.dce import dce
@@ -60,7 +61,7 @@ def compile_program(
 
     Raises CaptureError for what cannot be recorded soundly. Nothing is computed.
     """
-    with _callers_hooks_hidden():
+    with _callers_hooks_hidden(), _collector_paused():
         return _compiled(fn, inputs, settings, name)
 
 
@@ -74,7 +75,7 @@ def _compiled(fn: Callable[..., list[Any]], inputs: tuple[Input, ...], settings:
     parameters = _parameters(functional, inputs)
     selected = watch.forward("select", lambda: selector.select(functional, parameters))
     tape = watch.run("differentiate", lambda: differentiate(selected, leaving(selected), rules))
-    backend = Backend(Lowering(selector.choose, rules), settings.executors, Names.of(selected), settings.states)
+    backend = Backend(Lowering(selector.choose, rules), settings.executors, tape.names, settings.states)
     if not tape.roots and not (tape.inputs and torch.is_grad_enabled()):
         return _plain(selected, capture, backend, watch)
     return _differentiable(selected, tape, capture, backend, watch)
@@ -88,6 +89,19 @@ def _callers_hooks_hidden() -> Iterator[None]:
         return
     with torch.autograd.graph.saved_tensors_hooks(lambda t: t, lambda t: t):
         yield
+
+
+@contextlib.contextmanager
+def _collector_paused() -> Iterator[None]:
+    """Compiling makes many small objects that live on: collecting cycles meanwhile finds none and takes as long again."""
+    if not gc.isenabled():
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 class Stopwatch:
@@ -124,7 +138,7 @@ def _parameters(trace: Trace, inputs: tuple[Input, ...]) -> list[Var]:
 def _plain(selected: Trace, capture: Capture, backend: Backend, watch: Stopwatch) -> Program:
     lowered = watch.forward("lower", lambda: backend.lower(selected))
     scheduled = watch.forward("schedule", lambda: backend.schedule({Phase.FORWARD: lowered})[Phase.FORWARD])
-    run = watch.run("codegen", lambda: compile_trace(scheduled))
+    run = watch.run("codegen", lambda: _without_autocast(compile_trace(scheduled)))
     bound = (*capture.constants.values(), *backend.handles(scheduled, len(selected.params)))
     return PlainProgram(run, bound, _writes(selected.ops), watch.record)
 
@@ -132,7 +146,7 @@ def _plain(selected: Trace, capture: Capture, backend: Backend, watch: Stopwatch
 def _differentiable(selected: Trace, tape: Tape, capture: Capture, backend: Backend, watch: Stopwatch) -> Program:
     overwritten = _overwritten(selected, capture)
     builder = watch.run("differentiate", lambda: BackwardBuilder(tape, selected, overwritten, backend, watch))
-    forward = watch.run("codegen", lambda: compile_trace(builder.forward))
+    forward = watch.run("codegen", lambda: _without_autocast(compile_trace(builder.forward)))
     epilogue = watch.run("codegen", lambda: compile_trace(builder.epilogue()))
     return DifferentiableProgram(
         forward,
@@ -154,3 +168,15 @@ def _overwritten(selected: Trace, capture: Capture) -> frozenset[Var]:
 
 def _writes(ops: Sequence[BoundSymbol]) -> bool:
     return any(writes_of(op) for op in ops)
+
+
+def _without_autocast(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, run with autocast off if it is on now: its casts are in the trace."""
+    if not torch._C._is_any_autocast_enabled():
+        return fn
+
+    def run(*args: Any) -> Any:
+        with torch._C._DisableAutocast():
+            return fn(*args)
+
+    return run

@@ -88,8 +88,8 @@ class Piece:
         backward, saved = self._backward, len(box)
         for gradient, stride in zip(gradients, self._strides):
             if gradient is not None:
-                fits = stride is None or gradient.stride() == stride
-                box.append(gradient if fits else _laid_out(gradient, stride))
+                given = gradient if stride is None or gradient.stride() == stride else _laid_out(gradient, stride)
+                box.append(given)
         if len(box) - saved < len(gradients):
             backward, places = self._partial(tuple([g is not None for g in gradients]))
             box[:saved] = [box[place] for place in places]

@@ -80,20 +80,21 @@ class DifferentiableProgram(Program):
         torch._C._set_grad_enabled(False)
         try:
             roots, others, saved = self.forward(*tensors, *self.bound)
+            torch._C._set_grad_enabled(True)  # what it made in enable_grad has a history, whatever the caller's mode
+            roots = self._attached(roots, saved, origin, tensors)
         except Exception as error:
             raise explained(error)  # noqa: B904 (it is the error itself, or has it as its cause)
         finally:
             torch._C._set_grad_enabled(grad_mode)
-        if len(self.pieces) == 1:
-            piece = self.pieces[0][0]
-            roots = piece.attach(roots, saved, origin, *[tensors[place] for place in piece.inputs])
-        else:
-            roots = self._attached(roots, saved, origin, tensors)
         return self.epilogue(*tensors, *roots, *others)
 
     def _attached(
         self, roots: Sequence[Any], saved: Sequence[Any], origin: Origin, tensors: Sequence[torch.Tensor]
-    ) -> list[Any]:
+    ) -> Sequence[Any]:
+        """The roots with their autograd nodes."""
+        if len(self.pieces) == 1:
+            piece = self.pieces[0][0]
+            return piece.attach(roots, saved, origin, *[tensors[place] for place in piece.inputs])
         attached = list(roots)
         for piece, root_places, saved_places in self.pieces:
             own = tuple([roots[place] for place in root_places])

@@ -34,7 +34,7 @@ def refusal(recipe: str) -> str:
 def _unsupported(question: str) -> str:
     """The reason that TransformerEngine gives for a "no" to one of its questions about the device."""
     try:
-        import torch  # noqa: F401  # its libraries are found through those that torch has loaded
+        import torch  # its libraries are found through those that torch has loaded
         import transformer_engine.pytorch as te
 
         quantization = getattr(te, "quantization", None) or te.fp8  # its name before 2.9

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
+from thunder_te.precision import LARGEST, How
 from thunder_te.reference.tensorwise import saturated
 
 BLOCK = 32
@@ -16,16 +15,16 @@ Parts = tuple[Tensor, ...]
 transpose, likewise."""
 
 
-def quantise(t: Tensor, dtype: torch.dtype, scale: Tensor | None, how: Any) -> tuple[Parts, None]:
+def quantise(t: Tensor, scale: Tensor | None, how: How) -> tuple[Parts, None]:
     """The parts of a matrix. There is no scale of the whole."""
-    return (*_along_columns(t, dtype), *_along_columns(t.t(), dtype)), None
+    return (*_along_columns(t.contiguous(), how[1]), *_along_columns(t.t().contiguous(), how[1])), None
 
 
-def _along_columns(t: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+def _along_columns(t: Tensor, form: str) -> tuple[Tensor, Tensor]:
     blocks = t.float().reshape(t.shape[0], -1, BLOCK)
-    exponents = biased_exponent(blocks.abs().amax(-1) * (1 / torch.finfo(dtype).max))
+    exponents = biased_exponent(blocks.abs().amax(-1) * (1 / LARGEST[form]))
     scaled = blocks * power_of_two(127 - exponents.int())[..., None]
-    return saturated(scaled, dtype).reshape(t.shape), exponents
+    return saturated(scaled, form).reshape(t.shape), exponents
 
 
 def biased_exponent(amax: Tensor) -> Tensor:
@@ -38,8 +37,9 @@ def biased_exponent(amax: Tensor) -> Tensor:
 
 
 def power_of_two(exponent: Tensor) -> Tensor:
-    """Two to the power of an int32 tensor, exactly, in float32 (float64 has no subnormal in this range)."""
-    return torch.ldexp(torch.ones((), dtype=torch.float64, device=exponent.device), exponent).float()
+    """Two to the power of an int32 tensor in float32, made of its bits; the range of exponents is -127 to 127."""
+    normal = (exponent + 127).clamp(min=1) << 23
+    return torch.where(exponent == -127, 0x00400000, normal).view(torch.float32)
 
 
 def values(parts: Parts, along: int) -> Tensor:

@@ -2,35 +2,35 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
-from thunder_te.scaling import LARGEST_SCALE
+from thunder_te.precision import LARGEST, How
+from thunder_te.scaling import LARGEST_SCALE, divided
 
 Parts = tuple[Tensor, ...]
 """The FP8 values [rows, columns], and what to multiply them by (float32, one element)."""
 
 
-def quantise(t: Tensor, dtype: torch.dtype, scale: Tensor | None, how: Any) -> tuple[Parts, Tensor]:
-    """The parts of a matrix, and its largest absolute value.
+DTYPES = {"E4M3": torch.float8_e4m3fn, "E5M2": torch.float8_e5m2}
 
-    scale: float32 scalar; from the matrix itself if there is none, as ``how`` (the QParams of the recipe) says.
-    """
+
+def quantise(t: Tensor, scale: Tensor | None, how: How) -> tuple[Parts, Tensor]:
+    """The parts of a matrix, and its largest absolute value. scale: float32 scalar, for delayed scaling."""
     low, high = torch.aminmax(t)
     amax = torch.maximum(-low, high).float()
     if scale is None:
-        scale = current_scale(amax, torch.finfo(dtype).max, how)
-    return (saturated(t.float() * scale, dtype), scale.reciprocal()), amax
+        scale = current_scale(amax, how)
+    return (saturated(t.float() * scale, how[1]), scale.reciprocal()), amax
 
 
-def current_scale(amax: Tensor, largest: float, how: Any) -> Tensor:
-    """The scale that lets ``amax`` (float32 scalar) be ``largest``, the largest value of the format."""
-    amax = amax.clamp(min=how.amax_epsilon)
+def current_scale(amax: Tensor, how: How) -> Tensor:
+    """The scale that lets ``amax`` (float32 scalar) be the largest value of the format."""
+    _, form, epsilon, power_2_scale = how
+    amax = amax.clamp(min=epsilon)
     usable = torch.isfinite(amax) & (amax > 0)
-    scale = torch.where(usable, (largest / amax).clamp(max=LARGEST_SCALE), 1.0)
-    return power_of_two_below(scale) if how.power_2_scale else scale
+    scale = torch.where(usable, divided(LARGEST[form], amax).clamp(max=LARGEST_SCALE), 1.0)
+    return power_of_two_below(scale) if power_2_scale else scale
 
 
 def power_of_two_below(scale: Tensor) -> Tensor:
@@ -38,10 +38,9 @@ def power_of_two_below(scale: Tensor) -> Tensor:
     return (scale.view(torch.int32) & 0x7F800000).view(torch.float32)
 
 
-def saturated(t: Tensor, dtype: torch.dtype) -> Tensor:
+def saturated(t: Tensor, form: str) -> Tensor:
     """A fresh float32 tensor in FP8, with what is too large clamped: PyTorch's own cast differs between versions."""
-    largest = torch.finfo(dtype).max
-    return t.clamp_(-largest, largest).to(dtype)
+    return t.clamp_(-LARGEST[form], LARGEST[form]).to(DTYPES[form])
 
 
 def values(parts: Parts, along: int) -> Tensor:

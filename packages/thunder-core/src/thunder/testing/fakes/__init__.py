@@ -27,9 +27,7 @@ FAKE = Executor(
         Op("fake.sync_backward", impl=f"{_HERE}.kernels:sync_backward"),
     ),
     states=(
-        StateKind(
-            name="fake.forward", init=f"{_HERE}.kernels:Scales", scope=Scope.CALLSITE, close="fake.sync_forward"
-        ),
+        StateKind(name="fake.forward", init=f"{_HERE}.kernels:Scales", scope=Scope.CALLSITE, close="fake.sync_forward"),
         StateKind(
             name="fake.backward", init=f"{_HERE}.kernels:Scales", scope=Scope.CALLSITE, close="fake.sync_backward"
         ),

@@ -43,13 +43,16 @@ def test_one_tensor_given_twice(subject: Subject, differentiable: Claim) -> None
     """The gradient of a tensor that stands for two arguments is the sum of theirs."""
     for sample in subject.taken(differentiable):
         for kept, replaced in sample.doubled():
-
-            def twice(*tensors: torch.Tensor, kept: int = kept, replaced: int = replaced) -> Any:
-                return sample.program(*(tensors[kept if at == replaced else at] for at in range(len(tensors))))
-
-            once = Sample.of(twice, sample.tensors, {})
+            once = _doubled(sample, kept, replaced)
             expected, actual = (_step(fn, sample.inputs()) for fn in (once.program, subject.jit(once)))
             _compare(subject, sample, actual, expected)
+
+
+def _doubled(sample: Sample, kept: int, replaced: int) -> Sample:
+    def twice(*tensors: torch.Tensor) -> Any:
+        return sample.program(*(tensors[kept if at == replaced else at] for at in range(len(tensors))))
+
+    return Sample.of(twice, sample.tensors, {})
 
 
 def _step(fn: Callable[..., Any], inputs: list[torch.Tensor]) -> list[torch.Tensor | None]:
@@ -71,9 +74,10 @@ def _tensors(out: Any) -> list[torch.Tensor]:
 
 def _compare(subject: Subject, sample: Sample, actual: Sequence[Any], expected: Sequence[Any]) -> None:
     assert len(actual) == len(expected), f"{sample} returns {len(actual)} tensors instead of {len(expected)}"
+    tolerance: dict[str, Any] = dict(subject.tolerance)
     for found, want in zip(actual, expected):
         assert (found is None) == (want is None), f"{sample}: a gradient is missing, or there is one too many"
         if want is not None:
             torch.testing.assert_close(
-                found, want, check_stride=False, equal_nan=True, msg=lambda m: f"{sample}: {m}", **subject.tolerance
+                found, want, check_stride=False, equal_nan=True, msg=lambda m: f"{sample}: {m}", **tolerance
             )

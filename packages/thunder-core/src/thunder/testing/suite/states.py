@@ -22,7 +22,7 @@ def test_states_are_made_anew(subject: Subject, state: StateKind) -> None:
     """Each call of ``init`` makes another instance, equal in content to the first."""
     if state.init is None:
         pytest.skip("the state is ambient")
-    first, second = resolve(state.init)(), resolve(state.init)()
+    first, second = (resolve(state.init)("a_call") for _ in range(2))
     assert first is not second, f"{state.init} returns one object twice: call sites would share it"
     assert content(first) == content(second)
 

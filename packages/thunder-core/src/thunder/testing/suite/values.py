@@ -9,7 +9,6 @@ from typing import Any
 import torch
 
 from thunder.ir import tree
-from thunder.ir.effects import Access
 from thunder.ir.symbol import BoundSymbol
 from thunder.ir.trace import Trace
 from thunder.ir.types import OpaqueType, TensorType, Var
@@ -84,9 +83,9 @@ def callable_of(op: BoundSymbol) -> Callable[..., Any]:
 def _given(subject: Subject, param: Var) -> Any:
     if isinstance(param.type, TensorType):
         t = empty(param.type)
-        return t.normal_() if t.is_floating_point() or t.is_complex() else t.zero_()
+        return t.copy_(torch.randn(t.shape)) if t.is_floating_point() or t.is_complex() else t.zero_()
     kind = subject.executor.state(param.type.name)
-    return resolve(kind.init)() if kind is not None and kind.init else None
+    return resolve(kind.init)(param.type.of) if kind is not None and kind.init else None
 
 
 def content(value: Any, depth: int = 4) -> Any:
@@ -101,5 +100,3 @@ def content(value: Any, depth: int = 4) -> Any:
         return [content(item, depth - 1) for item in value]
     names = [*getattr(value, "__dict__", {}), *getattr(type(value), "__slots__", ())]
     return [(name, content(getattr(value, name, None), depth - 1)) for name in names]
-
-
