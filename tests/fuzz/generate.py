@@ -21,18 +21,32 @@ _EXPRESSIONS = (
     (st.MATRICES, 8),
     (st.CASTS, 4),
 )
+_MODES = ["torch.enable_grad()"] * 6 + ["torch.no_grad()", "torch.inference_mode()"]
 _MOST_ELEMENTS = 200
 _LARGEST = 1e4
 
 
 def generate(rng: Random, statements: int = 8) -> Program:
     """A program of about ``statements`` statements that eager runs."""
-    mode = rng.choice(["torch.enable_grad()"] * 6 + ["torch.no_grad()", "torch.inference_mode()"])
-    draft = _Draft(rng, mode)
-    draft.make_arguments()
-    for _ in range(rng.randint(2, statements)):
-        draft.statement()
-    return draft.program()
+    while True:
+        draft = _Draft(rng, rng.choice(_MODES))
+        draft.make_arguments()
+        for _ in range(rng.randint(2, statements)):
+            draft.statement()
+        program = draft.program()
+        if _runs(program):
+            return program
+
+
+def _runs(program: Program) -> bool:
+    """False where a dropped statement had left its mark on the values that later ones were tried on."""
+    make, fn = program.functions()
+    try:
+        with eval(program.mode, {"torch": torch}):
+            fn(*make(0)[1])
+    except Exception:
+        return False
+    return True
 
 
 class _Draft:

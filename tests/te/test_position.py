@@ -82,20 +82,20 @@ def check_traces(jitted) -> None:
 
 
 @given(specs())
-@settings(max_examples=60)
+@settings(max_examples=40)
 def test_every_program_ends_with_its_sync(spec: Spec) -> None:
     law(spec, "functional")
 
 
 @given(specs())
-@settings(max_examples=6)
+@settings(max_examples=4)
 def test_every_program_ends_with_its_sync_with_dynamo(spec: Spec) -> None:
     torch._dynamo.reset()
     law(spec, "dynamo")
 
 
 @given(specs())
-@settings(max_examples=25)
+@settings(max_examples=15)
 def test_checkpointing_changes_nothing(spec: Spec) -> None:
     """Results, gradients and scales are equal to the bit, with and without recomputation."""
     found = []

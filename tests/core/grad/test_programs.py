@@ -164,3 +164,29 @@ def test_a_saved_input_changed_before_backward_is_the_error_it_is_in_eager():
         x.add_(1)
         with pytest.raises(RuntimeError, match="modified by an inplace operation"):
             y.sum().backward()
+
+
+def test_double_backward_through_a_temporary_input():
+    x = torch.randn(3, requires_grad=True)
+
+    def penalty(fn):
+        (g,) = torch.autograd.grad(fn(x * 2).sum(), x, create_graph=True)
+        return torch.autograd.grad(g.square().sum(), x)[0]
+
+    torch.testing.assert_close(penalty(functional(lambda x: x.sin().exp())), penalty(lambda x: x.sin().exp()))
+
+
+def test_double_backward_of_changed_inputs_is_an_error():
+    x = torch.randn(3, requires_grad=True)
+    y = functional(lambda x: (x * 2).sin())(x)
+    with torch.no_grad():
+        x.add_(1)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        torch.autograd.grad(y.sum(), x, create_graph=True)
+
+
+def test_a_program_that_seeds_the_generator_is_refused():
+    before = torch.get_rng_state()
+    with pytest.raises(thunder.errors.CaptureError, match="random generator"):
+        functional(lambda x: (torch.manual_seed(0), x + torch.rand(3))[1])(torch.zeros(3))
+    assert torch.equal(torch.get_rng_state(), before)

@@ -41,9 +41,7 @@ TINY: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Architecture:
-    """One architecture. task: the ``AutoModelFor…`` class. changes: fields of its configuration, over ``TINY``.
-
-    """
+    """One architecture. task: the ``AutoModelFor…`` class. changes: fields of its configuration, over ``TINY``."""
 
     task: str
     changes: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
@@ -55,7 +53,11 @@ def config_of(kind: str, changes: Mapping[str, Any]) -> Any:
     known = default.to_dict()
     aliases = type(default).attribute_map
     lists = {key for key, value in known.items() if isinstance(value, (list, tuple, dict))}
-    tiny = {key: value for key, value in TINY.items() if aliases.get(key, key) in known and aliases.get(key, key) not in lists}
+    tiny = {
+        key: value
+        for key, value in TINY.items()
+        if aliases.get(key, key) in known and aliases.get(key, key) not in lists
+    }
     off = {key: 0.0 for key, value in known.items() if "drop" in key and isinstance(value, float)}
     return transformers.AutoConfig.for_model(kind, **{**tiny, **off, **changes})
 
@@ -110,9 +112,10 @@ def _table(task: str, kinds: str, **changes: Mapping[str, Any]) -> dict[str, Arc
 ARCHITECTURES: dict[str, Architecture] = {
     **_table(
         CAUSAL,
-        "gpt2 gpt_neox gpt_bigcode opt bloom llama mistral mixtral qwen2 qwen3 gemma gemma2 gemma3_text phi phi3 falcon "
-        "stablelm olmo olmo2 olmoe cohere starcoder2 mpt granite nemotron persimmon smollm3 glm gpt_oss mamba "
-        "falcon_mamba recurrent_gemma jamba biogpt xglm openai-gpt ctrl rwkv xlnet helium bitnet lfm2 modernbert-decoder",
+        "gpt2 gpt_neox gpt_bigcode opt bloom llama mistral mixtral qwen2 qwen3 gemma gemma2 gemma3_text phi phi3 "
+        "falcon stablelm olmo olmo2 olmoe cohere starcoder2 mpt granite nemotron persimmon smollm3 glm gpt_oss mamba "
+        "falcon_mamba recurrent_gemma jamba biogpt xglm openai-gpt ctrl rwkv xlnet helium bitnet lfm2 "
+        "modernbert-decoder",
         gpt_neo={"attention_types": [[["global", "local"], 1]]},
         gptj={"rotary_dim": 4},
         codegen={"rotary_dim": 4},
@@ -122,14 +125,15 @@ ARCHITECTURES: dict[str, Architecture] = {
     ),
     **_table(
         MASKED,
-        "albert bert camembert convbert deberta deberta-v2 distilbert electra ernie esm fnet ibert longformer mobilebert "
-        "modernbert mpnet mra nystromformer rembert roberta roformer squeezebert xlm yoso big_bird layoutlm flaubert",
+        "albert bert camembert convbert deberta deberta-v2 distilbert electra ernie esm fnet ibert longformer "
+        "mobilebert modernbert mpnet mra nystromformer rembert roberta roformer squeezebert xlm yoso big_bird layoutlm "
+        "flaubert",
         funnel={"block_sizes": [1, 1], "d_inner": 64},
     ),
     **_table(
         SEQ2SEQ,
-        "bart bigbird_pegasus blenderbot fsmt led m2m_100 marian mbart mt5 mvp pegasus pegasus_x plbart prophetnet umt5 "
-        "nllb-moe",
+        "bart bigbird_pegasus blenderbot fsmt led m2m_100 marian mbart mt5 mvp pegasus pegasus_x plbart prophetnet "
+        "umt5 nllb-moe",
         t5={"decoder_start_token_id": 0},
         longt5={"decoder_start_token_id": 0},
         switch_transformers={"decoder_start_token_id": 0, "num_experts": 4},

@@ -17,4 +17,4 @@ NAMES = [pytest.param(name, marks=() if name in SAMPLE else pytest.mark.slow) fo
 @pytest.mark.parametrize("name", NAMES)
 def test_architecture(name: str, frontend: str) -> None:
     module, inputs = build(name, ARCHITECTURES[name])
-    check(module, (), inputs, frontend, DECLINED.get(name, ""))
+    check(module, (), inputs, frontend, declined=DECLINED.get(name, ""))

@@ -1,4 +1,4 @@
-"""Every module of ``torch.nn`` with the inputs of PyTorch's own module database: losses, norms, activations, and the rest."""
+"""Every module of ``torch.nn``, losses and norms among them, with the inputs of PyTorch's own module database."""
 
 from __future__ import annotations
 
@@ -34,6 +34,9 @@ DIFFERENT = {
 }
 """Modules with a sample that is not compiled rightly, and why."""
 
+PYTHON = ("RNN", "LSTM", "GRU")
+"""What Dynamo leaves to Python."""
+
 Call = tuple[torch.nn.Module, tuple[Any, ...], dict[str, Any]]
 
 MODULES = {info.name.replace("nn.", "", 1): info for info in module_db}
@@ -54,25 +57,23 @@ def samples(info: ModuleInfo) -> Iterator[Call]:
 
 
 NAMES = [
-    pytest.param(name, marks=pytest.mark.xfail(reason=DIFFERENT[name])) if name in DIFFERENT else name
+    pytest.param(name, marks=pytest.mark.xfail(reason=DIFFERENT[name], strict=False)) if name in DIFFERENT else name
     for name in MODULES
 ]
 
 
+@pytest.mark.parametrize("count", [2, pytest.param(24, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", NAMES)
-def test_module_functional(name: str) -> None:
-    declined = 0
-    for module, args, kwargs in samples(MODULES[name]):
+def test_module_functional(name: str, count: int) -> None:
+    for module, args, kwargs in itertools.islice(samples(MODULES[name]), count):
         try:
             check(module, args, kwargs, "functional")
         except CaptureError as error:
-            declined += 1
             assert DECLINED.get(name, "nothing") in str(error)  # noqa: PT017
-    assert (declined > 0) == (name in DECLINED)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", MODULES)
+@pytest.mark.parametrize("name", NAMES)
 def test_module_dynamo(name: str) -> None:
     for module, args, kwargs in itertools.islice(samples(MODULES[name]), 2):
-        check(module, args, kwargs, "dynamo")
+        check(module, args, kwargs, "dynamo", compiled=name not in PYTHON)

@@ -157,10 +157,10 @@ def _gradients(
 
 
 def _gradient(g: torch.Tensor) -> Leaf:
-    """A gradient; the stride of a dimension that has one element tells nothing."""
+    """A gradient; strides that no two elements are apart tell nothing."""
     facts = _facts(g)
     if facts["stride"] is not None:
-        facts["stride"] = tuple(1 if n == 1 else step for n, step in zip(g.shape, facts["stride"]))
+        facts["stride"] = tuple(step for n, step in zip(g.shape, facts["stride"]) if n > 1 and g.numel())
     return Leaf(facts, _values(g))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import torch
@@ -81,6 +82,13 @@ def adopt_constant(log: Log, t: torch.Tensor) -> None:
     log.constants[var] = t
 
 
+@cache
+def _asks_values(op: Any) -> bool:
+    """True if an operator that returns a number reads tensors, and so has no answer for tensors without data."""
+    reads = any("Tensor" in str(argument.type) for argument in op._schema.arguments)
+    return reads and not torch._C._dispatch_has_kernel_for_dispatch_key(op.name(), "Meta")
+
+
 class Observer(TorchDispatchMode):
     """Notes facts about the ATen operators below recorded calls: what is written, whether one draws at random.
 
@@ -116,7 +124,7 @@ class Observer(TorchDispatchMode):
             out = by_real_kernel(op, args, kwargs, error)
         if op in _QUERIES:
             return out
-        if isinstance(out, (bool, int, float)) and not torch._C._dispatch_has_kernel_for_dispatch_key(op.name(), "Meta"):
+        if isinstance(out, (bool, int, float)) and _asks_values(op):
             raise DataDependentOutputException(op)  # PyTorch ran the real kernel, on zeros
         if args and out is args[0] and makes_new_tensors(op):
             out = torch.ops.aten.alias.default(out)  # as from the real kernel: autograd must see another tensor

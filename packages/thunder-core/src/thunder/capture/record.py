@@ -56,17 +56,31 @@ def record(
     fakes = [_fake(fake_mode, stem, example) for stem, example in inputs]
     for (stem, _), fake in zip(inputs, fakes):
         log.param(fake, stem)
+    random_state = torch.get_rng_state()
     token = _ACTIVE.set(recorder)
     symbols = RECORDER.set(recorder)
     try:
         with _functions_recorded(), fake_mode, observer, recorder:
             result = list(fn(*fakes))
+        _check_random_state(random_state)
         with fake_mode:
             return log.capture(recorder.fake(result))
     finally:
         RECORDER.reset(symbols)
         _ACTIVE.reset(token)
         locate(None)
+
+
+def _check_random_state(before: torch.Tensor) -> None:
+    """Fakes draw no numbers, so a generator that has moved was set by the program (``torch.manual_seed``)."""
+    if torch.equal(torch.get_rng_state(), before):
+        return
+    torch.set_rng_state(before)
+    raise CaptureError(
+        "the program sets the state of torch's random generator",
+        why="that would happen once, while it is recorded, and not at each call",
+        fix=f"seed outside of it, or use {OTHER_FRONT_END}",
+    )
 
 
 def _fake(fake_mode: FakeTensorMode, name: str, t: torch.Tensor | TensorType) -> torch.Tensor:

@@ -265,7 +265,7 @@ def _is_empty(cell: CellType) -> bool:
 
 
 def _is_plain_object(value: Any) -> bool:
-    """True for an instance of a Python class that keeps its attributes in a dict; not for functions, types and modules."""
+    """True for an instance that keeps its attributes in a dict and is no function, type or module."""
     if callable(value) or isinstance(value, (ModuleType, Enum)):
         return False
     return type(getattr(value, "__dict__", None)) is dict

@@ -64,13 +64,15 @@ class DynamoFunction:
             self._notice_hooks()
         try:
             return self._compiled(*args, **kwargs)
-        except TorchRuntimeError as error:  # PyTorch refuses a call: the program may catch that, which Dynamo does not see
+        except (
+            TorchRuntimeError
+        ) as error:  # PyTorch refuses a call: the program may catch that, which Dynamo does not see
             if self._compile.keywords["fullgraph"] or _started(self.__wrapped__, error):
                 raise
         return self.__wrapped__(*args, **kwargs)
 
     def _notice_hooks(self) -> None:
-        """Start anew if the modules have hooks of which Dynamo does not know: it guards hooks, but not that there are none.
+        """Start anew if modules have new hooks: Dynamo guards the hooks of a module, but not that it has none.
 
         Every hook of PyTorch gets the next number of one counter as its key.
         """

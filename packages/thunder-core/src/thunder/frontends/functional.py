@@ -2,6 +2,8 @@
 
 The contract is that of ``jax.jit``: what Python does besides computing tensors happens when the program is captured.
 State in modules, closures and globals that the program rebinds is state it leaves behind after every run.
+What is guarded is what can be found from the call: arguments, modules, objects, closures, globals and context variables.
+Attributes of classes, files and clocks are read once, when the program is captured.
 """
 
 from __future__ import annotations
@@ -137,8 +139,9 @@ def _guard_executors(guards: Guards, settings: Settings) -> None:
     for executor in settings.executors:
         if executor.cache_key is not None:
             options = settings.options.get(executor.name, {})
-            now = guards.bind(functools.partial(executor.key, options), "key")
-            guards.equal(f"{now}()", executor.key(options), f"executor {executor.name}: cache key")
+            key, now = executor.key(options), guards.bind(functools.partial(executor.key, options), "key")
+            place = f"executor {executor.name}: cache key"
+            guards.check(f"{now}() == {guards.bind(key)}", place, expected=key, value=f"{now}()")
 
 
 def _runner(program: Program, tracing: Tracing) -> Callable[[Sequence[Any]], Any]:

@@ -61,7 +61,7 @@ def differentiate(trace: Trace, roots: Sequence[Var], rules: Rules) -> Tape:
     for op in ops:
         arriving = arriving_at(op, reaching)
         if not any(arriving):
-            forward.append(op)
+            forward.extend(rules.expanded(op, names))  # now: recomputation must see the states that it touches
             continue
         needs = tuple(v in dependent for v in op.inputs)
         rule = rules.find(op, needs, arriving)

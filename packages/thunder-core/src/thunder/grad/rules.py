@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
+from dataclasses import replace
 from types import MappingProxyType
 
 import torch
 
 from thunder.grad.claimed import claimed_rule, lowered_rule
 from thunder.grad.derive import derive
-from thunder.grad.rule import Layouts, Rule, formal_call
+from thunder.grad.rule import Instance, Layouts, Rule, formal_call
 from thunder.ir import tree
 from thunder.ir.effects import StateKind
 from thunder.ir.symbol import BoundSymbol
+from thunder.ir.trace import Names
 
 
 class Rules:
@@ -52,6 +54,15 @@ class Rules:
         if rule is None:
             rule = self._memo[key] = lowered_rule(call, inputs, op.outs, self._states)
         return rule
+
+    def expanded(self, op: BoundSymbol, names: Names) -> list[BoundSymbol]:
+        """What a call runs as where no gradient is wanted: the operations of its claim's ``lower``, else itself."""
+        if op.selection is None or op.selection.claim is None or op.selection.claim.lower is None:
+            return [op]
+        rule, selection = self.lowered(op), op.selection.unclaimed
+        instance = Instance.of(rule, op, names)
+        parts = [instance.op(part, op, phase=op.phase, selection=selection) for part in rule.forward or ()]
+        return parts + [replace(a, phase=op.phase, selection=selection) for a in instance.aliases(rule, op)]
 
     def __len__(self) -> int:
         return len(self._memo)

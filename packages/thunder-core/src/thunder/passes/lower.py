@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from thunder.grad.rule import Instance
 from thunder.grad.rules import Rules
 from thunder.ir.symbol import BoundSymbol, Phase, Selection
 from thunder.ir.trace import Names, Stage, Trace
@@ -42,11 +41,7 @@ class Lowering:
         assert selection is not None
         if selection.claim is None or selection.claim.lower is None or op.phase is Phase.EPILOGUE:
             return [replace(op, call=native_call(op), selection=_native(op, selection))]
-        rule = self._rules.lowered(op)
-        instance = Instance.of(rule, op, names)
-        parts = [instance.op(part, op, phase=op.phase) for part in rule.forward or ()]
-        parts += [replace(alias, phase=op.phase) for alias in instance.aliases(rule, op)]
-        return [replace(part, call=part.call or native_call(part), selection=selection.unclaimed) for part in parts]
+        return [replace(part, call=part.call or native_call(part)) for part in self._rules.expanded(op, names)]
 
 
 def _native(op: BoundSymbol, selection: Selection) -> Selection:

@@ -17,21 +17,28 @@ BackwardFunction = Callable[[list[torch.Tensor]], tuple[torch.Tensor | None, ...
 class Origin:
     """What a program ran on, to run it again: its tensors, and the state of the random generator if it drew from it.
 
-    Parameters live on anyway; other tensors are not kept alive.
+    Tensors with a history are kept, like parameters; others are not kept alive by the graph, as in eager.
     """
 
-    __slots__ = ("_references", "random_state")
+    __slots__ = ("_references", "_versions", "random_state")
 
     def __init__(self, tensors: Sequence[torch.Tensor], random_state: Any) -> None:
-        self._references = [t if type(t) is torch.nn.Parameter else weakref.ref(t) for t in tensors]
+        self._references = [t if t.requires_grad else weakref.ref(t) for t in tensors]
+        self._versions = [None if t.is_inference() else t._version for t in tensors]
         self.random_state = random_state
 
     def tensors(self) -> list[torch.Tensor]:
-        """The tensors. Raises RuntimeError if one is gone."""
+        """The tensors. Raises RuntimeError if one is gone, or has been written into since."""
         found = [ref() if isinstance(ref, weakref.ref) else ref for ref in self._references]
         if any(t is None for t in found):
             raise RuntimeError(
                 "an input of a compiled program was freed before its backward was differentiated: keep the inputs alive"
+            )
+        versions = [None if t.is_inference() else t._version for t in found]  # type: ignore[union-attr]
+        if versions != self._versions:
+            raise RuntimeError(
+                "an input of a compiled program has been modified by an inplace operation, so its backward cannot be "
+                "differentiated: clone the input before it is changed"
             )
         return found  # type: ignore[return-value]
 
