@@ -2,7 +2,7 @@
 
 The contract is that of ``jax.jit``: what Python does besides computing tensors happens when the program is captured.
 State in modules, closures and globals that the program rebinds is state it leaves behind after every run.
-What is guarded is what can be found from the call: arguments, modules, objects, closures, globals and context variables.
+What is guarded is what a call leads to: arguments, modules, objects, closures, globals and context variables.
 Attributes of classes, files and clocks are read once, when the program is captured.
 """
 

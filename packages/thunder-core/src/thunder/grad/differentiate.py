@@ -190,9 +190,7 @@ class _Backward:
             if formal is not None and gradient is not None:
                 instance.bind(formal, gradient)
         selection = entry.call.selection and entry.call.selection.unclaimed
-        self.ops.extend(
-            instance.op(op, entry.call, phase=Phase.BACKWARD, selection=selection) for op in rule.backward
-        )
+        self.ops.extend(instance.op(op, entry.call, phase=Phase.BACKWARD, selection=selection) for op in rule.backward)
         for formal, result, need in zip(rule.inputs, rule.gradients, entry.needs, strict=True):
             if need and result is not None:
                 self.accumulate(instance(formal), instance(result), entry.call)

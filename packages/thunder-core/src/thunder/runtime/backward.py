@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +12,7 @@ import torch
 from thunder.grad.differentiate import Tape, backward, fresh_layout
 from thunder.grad.pieces import pieces
 from thunder.grad.recompute import recompute
+from thunder.grad.views import retake_views, view_makers
 from thunder.ir import tree
 from thunder.ir.effects import RANDOM
 from thunder.ir.symbol import BoundSymbol, Phase, Symbol
@@ -31,12 +32,22 @@ class BackwardBuilder:
     """Splits the joint program of a tape.
 
     forward: the scheduled forward trace, with result ``(roots, others, saved)``. random: it draws random numbers.
-    overwritten: values in memory that the epilogue writes; backward saves copies of them, as eager's in-place calls do.
+    storages: of the captured values. overwritten: those of values that the epilogue writes; backward saves copies of
+    them, as eager's in-place calls do.
     """
 
-    def __init__(self, tape: Tape, selected: Trace, overwritten: Set[Var], backend: Backend, watch: Stopwatch) -> None:
+    def __init__(
+        self,
+        tape: Tape,
+        selected: Trace,
+        storages: Mapping[Var, int],
+        overwritten: Set[int],
+        backend: Backend,
+        watch: Stopwatch,
+    ) -> None:
         self._tape = tape
-        self._overwritten = overwritten
+        self._overwritten = {v for v, storage in storages.items() if storage in overwritten}
+        self._views = view_makers(tape.forward, storages)
         self._copies: dict[Var, Var] = {}
         self._selected = selected
         self._backend = backend
@@ -85,7 +96,9 @@ class BackwardBuilder:
     def _backward(self, group: Sequence[Var], arriving: Sequence[Var]) -> Trace:
         """The backward of a piece, for the gradients of some of its roots."""
         given = [self._cotangents[root] if root in arriving else None for root in self._tape.roots]
-        trace = self._on_copies(cse(recompute(backward(self._tape, given), self._tape.forward, self._tape.names)))
+        names = self._tape.names
+        trace = recompute(backward(self._tape, given), self._tape.forward, names)
+        trace = self._on_copies(cse(retake_views(trace, self._views, names)))
         cotangents = tuple(self._cotangents[root] for root in group if root in arriving)
         saved = self._saved_by(trace)
         used = self._inputs_of(group)

@@ -144,8 +144,9 @@ def _plain(selected: Trace, capture: Capture, backend: Backend, watch: Stopwatch
 
 
 def _differentiable(selected: Trace, tape: Tape, capture: Capture, backend: Backend, watch: Stopwatch) -> Program:
-    overwritten = _overwritten(selected, capture)
-    builder = watch.run("differentiate", lambda: BackwardBuilder(tape, selected, overwritten, backend, watch))
+    storages = {var: place.storage for var, place in capture.places.items()}
+    overwritten = {storages[v] for op in selected.ops for v in writes_of(op)}
+    builder = watch.run("differentiate", lambda: BackwardBuilder(tape, selected, storages, overwritten, backend, watch))
     forward = watch.run("codegen", lambda: _without_autocast(compile_trace(builder.forward)))
     epilogue = watch.run("codegen", lambda: compile_trace(builder.epilogue()))
     return DifferentiableProgram(
@@ -158,12 +159,6 @@ def _differentiable(selected: Trace, tape: Tape, capture: Capture, backend: Back
         _writes(selected.ops),
         watch.record,
     )
-
-
-def _overwritten(selected: Trace, capture: Capture) -> frozenset[Var]:
-    """The captured values in the memory of an input that the program writes."""
-    storages = {capture.places[v].storage for op in selected.ops for v in writes_of(op)}
-    return frozenset(v for v, place in capture.places.items() if place.storage in storages)
 
 
 def _writes(ops: Sequence[BoundSymbol]) -> bool:
