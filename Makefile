@@ -11,7 +11,7 @@ PACKAGES := $(patsubst %/pyproject.toml,%,$(wildcard packages/*/pyproject.toml))
 TOOLS := expecttest hypothesis mypy numpy pytest pytest-xdist ruff transformers
 PYTEST := OMP_NUM_THREADS=1 $(RUN) pytest -n 2
 
-.PHONY: help demo test test-fast check format bench clean
+.PHONY: help demo test test-fast test-all fuzz check format bench clean
 
 help: ## say what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -19,11 +19,17 @@ help: ## say what there is
 demo: $(READY) ## train a small GPT on English text with thunder, and look inside (under 5 minutes)
 	$(RUN) examples.train_char_gpt
 
-test: $(READY) ## all tests
+test: $(READY) ## all tests but the exhaustive sweeps (under 20 minutes)
+	$(PYTEST) -m "not exhaustive"
+
+test-fast: $(READY) ## the tests that are not marked slow either (under 2 minutes)
+	$(PYTEST) -m "not exhaustive and not slow"
+
+test-all: $(READY) ## every test, with every operator of PyTorch's own operator database
 	$(PYTEST)
 
-test-fast: $(READY) ## the tests that are not marked slow (under 2 minutes)
-	$(PYTEST) -m "not slow"
+fuzz: $(READY) ## compare random programs with eager (SECONDS=60)
+	OMP_NUM_THREADS=1 $(RUN) tests.fuzz --seconds $(or $(SECONDS),60)
 
 check: $(READY) ## format, lint and types
 	$(RUN) ruff format --check .

@@ -1,6 +1,6 @@
 """Train a GPT on English text in FP8, beside bfloat16 and float32:
 
-    python -m examples.fp8_training --steps 300 --out fp8_out      (needs: pip install matplotlib)
+    python -m examples.fp8_training --steps 300 --out fp8_out      (pip install "thunder-te[example]")
 
 On a GPU with TransformerEngine its kernels run; elsewhere the reference engine, in the same arithmetic. Shown are the
 losses, the end of the backward program, where scales are synchronised, and (as PNG) the loss curves and the scales of
@@ -15,7 +15,9 @@ import statistics
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -24,6 +26,7 @@ import thunder_te
 from examples.models import GPT, GPTConfig
 from examples.train_char_gpt import CONTEXT, Text, batches
 
+WARM_UP = 30
 WATCHED = "blocks.0.mlp.up.weight"
 RECIPE = thunder_te.DelayedScaling(amax_history_len=16)
 
@@ -46,28 +49,33 @@ PRECISIONS: dict[str, Callable[[str], AbstractContextManager[None]]] = {
 
 
 def train(config: GPTConfig, text: Text, steps: int, precision: str, device: str = "cpu") -> Run:
-    """Train a GPT from the same start on the same batches, whatever the precision."""
+    """Train a GPT from the same start on the same batches, whatever the precision.
+
+    The learning rate is warmed up: delayed scales saturate gradients that grow by more than a few times within a step.
+    """
     torch.manual_seed(0)
     model = thunder.jit(GPT(config).to(device), executors=["te", ...], frontend="functional")
     optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3, betas=(0.9, 0.99), weight_decay=0.1)
+    warm_up = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: min((step + 1) / WARM_UP, 1.0))
     run = Run(model, [], [])
     for tokens, targets in batches(text.train, steps, seed=1):
         with PRECISIONS[precision](device):
             loss = model(tokens.to(device), targets.to(device))
         optimizer.zero_grad()
         loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
+        warm_up.step()
         run.losses.append(loss.item())
         run.scales.append(scales(model))
     return run
 
 
-def scales(model: torch.nn.Module) -> tuple[float, ...]:
+def scales(model: Any) -> tuple[float, ...]:
     """The scales of the watched layer: input, weight, gradient; nothing where it does not run in FP8."""
     state = model.executor_state_dict().get(WATCHED, {})
-    return tuple(
-        scale for kind in ("te.forward", "te.backward") if kind in state for scale in state[kind]["scale"].tolist()
-    )
+    kinds = [kind for kind in ("te.forward", "te.backward") if kind in state]
+    return tuple(scale for kind in kinds for scale in state[kind]["scale"].tolist())
 
 
 def final(run: Run) -> float:
@@ -85,7 +93,7 @@ def end_of_backward(model: torch.nn.Module) -> str:
 
 def plot(runs: dict[str, Run], folder: Path) -> None:
     """``loss.png`` and ``scales.png``."""
-    from matplotlib import pyplot as plt
+    plt: Any = import_module("matplotlib.pyplot")
 
     figure, axes = plt.subplots()
     for name, run in runs.items():

@@ -11,7 +11,7 @@ from torch import nn
 
 import thunder
 import thunder_te
-from thunder.errors import OptionError
+from thunder.errors import OptionError, PluginError
 from thunder.observe.explain import rows
 from thunder_te import own_recipes, recipes
 from thunder_te.plugin import RECIPES, TE
@@ -74,6 +74,17 @@ def test_the_reason_is_explained():
     with thunder_te.autocast(recipe=thunder_te.Float8CurrentScaling()):
         (row,) = explained()
     assert row.executor == "te (reference, Float8CurrentScaling)"
+
+
+def test_a_context_inside_of_a_program_is_refused():
+    layer = nn.Linear(16, 16)
+
+    def program(x):
+        with thunder_te.autocast():
+            return layer(x)
+
+    with pytest.raises(PluginError, match="around the call"):
+        thunder.jit(program, executors=[TE, ...], frontend="functional")(torch.randn(8, 16))
 
 
 @pytest.mark.parametrize("recipe", RECIPES)

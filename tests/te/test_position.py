@@ -64,7 +64,7 @@ def law(spec: Spec, frontend: str) -> None:
 
 
 def check_traces(jitted) -> None:
-    """Each backward program ends with the closer iff it has an FP8 operation; forward closes all that forward touches."""
+    """Each backward program ends with the closer iff it has an FP8 operation; forward closes what it touches."""
     for record in jitted._thunder_records:
         forward = record.traces[-1]
         names = [op.sym.name for op in forward.ops if op.phase is Phase.FORWARD]

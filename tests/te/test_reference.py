@@ -102,7 +102,8 @@ def usual_error(forms: tuple[str, str]) -> float:
     """The relative error of a product of random matrices, in the norm.
 
     Errors are even between minus and plus half a unit in the last place: u / sqrt(3) at 1, and, with mantissas spread
-    evenly in the logarithm, sqrt(3 / (8 ln 2)) = 0.74 of that on average over 1 to 2. Those of the factors add in squares.
+    evenly in the logarithm, sqrt(3 / (8 ln 2)) = 0.74 of that on average over 1 to 2. Those of the factors add in
+    squares.
     """
     average = math.sqrt(3 / (8 * math.log(2))) / math.sqrt(3)
     return average * math.hypot(*(UNIT[form] for form in forms))

@@ -1,4 +1,4 @@
-"""The conformance suite, under each recipe. Its tolerance is that of sums of 64 products of values with 3 and 2 bits."""
+"""The conformance suite under delayed scaling. Its tolerance is for sums of 64 products of numbers of 3 and 2 bits."""
 
 import torch
 

@@ -34,8 +34,8 @@ DIFFERENT = {
 }
 """Modules with a sample that is not compiled rightly, and why."""
 
-PYTHON = ("RNN", "LSTM", "GRU")
-"""What Dynamo leaves to Python."""
+PYTHON = {"RNN", "LSTM", "GRU", "Threshold", *DECLINED} - {"Transformer", "TransformerEncoder"}
+"""Modules of which Dynamo leaves some to Python."""
 
 Call = tuple[torch.nn.Module, tuple[Any, ...], dict[str, Any]]
 

@@ -70,7 +70,7 @@ def test_an_input_that_backward_does_not_need_is_not_kept():
     del x
     assert ref() is None
     out.sum().backward()
-    assert leaf.grad.tolist() == [1, 1, 1]
+    assert w.grad.tolist() == [1, 1, 1]
 
 
 def test_saved_tensors_are_freed_by_backward():

@@ -22,7 +22,7 @@ from thunder.plugins.spec import (
     Yes,
     resolve,
 )
-from thunder.plugins.symbols import ExecutorSymbol, symbol
+from thunder.plugins.symbols import ExecutorSymbol, recording, symbol
 
 __all__ = [
     "Check",
@@ -48,6 +48,7 @@ __all__ = [
     "Writes",
     "Yes",
     "hookimpl",
+    "recording",
     "resolve",
     "symbol",
 ]

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+from thunder.extend import PluginError, recording
 from thunder_te import recipes
 from thunder_te.precision import Precision
 
@@ -28,7 +29,14 @@ def autocast(enabled: bool = True, recipe: Any = None, amax_reduction_group: Any
 
     recipe: DelayedScaling() unless given. amax_reduction_group: the processes that share scales; all unless given.
     Backward runs as its forward did, wherever it is called. With ``enabled=False``, FP8 is off inside.
+    Raises PluginError where a program is being recorded: one program runs under one recipe.
     """
+    if recording():
+        raise PluginError(
+            "thunder_te.autocast is entered inside of a program",
+            why="who runs a program is decided as a whole, when it is called",
+            fix="enter it around the call of the jitted function",
+        )
     precision = Precision(recipe or recipes.DelayedScaling(), amax_reduction_group) if enabled else None
     token = _SETTING.set(_Setting(precision))
     try:

@@ -30,16 +30,18 @@ def _sync(direction: Direction, states: tuple[Scaling, ...]) -> None:
     rule, reduction = touched[0].rule, touched[0].reduction
     assert rule is not None
     assert reduction is not None
-    newest = torch.stack([amax for state in touched for amax in state.pending or ()])
+    device = touched[0].scale.device  # layers may be on several
+    newest = torch.stack([amax.to(device) for state in touched for amax in state.pending or ()])
     if touched[0].trained and _is_reduced(rule):
         names = [f"{state.of}.{slot}" for state in touched for slot in range(state.scales)]
         newest = reduction.largest(direction, names, newest, rule.group)
-    history = torch.cat([state.history for state in touched], 1)
-    scale = torch.cat([state.scale for state in touched])
+    history = torch.cat([state.history.to(device) for state in touched], 1)
+    scale = torch.cat([state.scale.to(device) for state in touched])
     history, scale = advance(history, scale, newest, rule)
     counts = [state.scales for state in touched]
     for state, its_history, its_scale in zip(touched, history.split(counts, 1), scale.split(counts)):
-        state.history, state.scale, state.pending = its_history, its_scale, None
+        home = state.scale.device
+        state.history, state.scale, state.pending = its_history.to(home), its_scale.to(home), None
 
 
 def _is_reduced(rule: Rule) -> bool:

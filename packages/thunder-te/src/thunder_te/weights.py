@@ -30,7 +30,7 @@ class Weights:
 
     def get(self, weight: Tensor, how: How, quantise: Callable[[], Quantised]) -> Quantised:
         """The quantised weight; made by ``quantise`` if it is not the one that is kept."""
-        if not isinstance(weight, torch.nn.Parameter):
+        if not isinstance(weight, torch.nn.Parameter) or weight.is_inference():  # the latter have no version counter
             return quantise()
         key = (weight._version, weight.data_ptr(), how)
         if self._quantised is None or self._weight() is not weight or self._key != key:

@@ -58,7 +58,7 @@ def test_a_sample_of_operators_means_what_it_means_in_eager(name: str) -> None:
     assert not found, "\n".join(found)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", sorted(operators()))
 def test_every_operator_means_what_it_means_in_eager(name: str) -> None:
     outcomes = judged(name, DTYPES, limit=6)

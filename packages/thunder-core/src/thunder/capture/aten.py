@@ -129,7 +129,10 @@ class Observer(TorchDispatchMode):
         if args and out is args[0] and makes_new_tensors(op):
             out = torch.ops.aten.alias.default(out)  # as from the real kernel: autograd must see another tensor
         if not self.inside:
+            new = [t for t in tensor_leaves(out) if not self.log.knows(t)]
             record_aten(self.log, op, args, kwargs, out)
+            for t in () if torch.is_grad_enabled() else new:
+                self.log.detach(t)
             return out
         self.random = self.random or is_random(op)
         if changes_metadata(op):

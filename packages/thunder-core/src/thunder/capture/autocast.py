@@ -50,6 +50,26 @@ def explicit_casts(
         return opened(fn)(*args, **kwargs)
 
 
+def under_ambient(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, run under the autocast that is on now: for one that asks for it itself (``custom_fwd``)."""
+    regions = [(kind, torch.get_autocast_dtype(kind)) for kind in _devices() if torch.is_autocast_enabled(kind)]
+    if not regions:
+        return fn
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        with contextlib.ExitStack() as stack:
+            for kind, dtype in regions:
+                stack.enter_context(torch.autocast(kind, dtype, cache_enabled=False))
+            return fn(*args, **kwargs)
+
+    return call
+
+
+def _devices() -> list[str]:
+    accelerator = torch.accelerator.current_accelerator()
+    return ["cpu", accelerator.type] if accelerator is not None else ["cpu"]
+
+
 def _cast(recorder: TorchRecorder, t: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """The cast of a tensor; parameters are cast once, as autocast's cache does."""
     shared = t.is_leaf and t.requires_grad and torch.is_autocast_cache_enabled()

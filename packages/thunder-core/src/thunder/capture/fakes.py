@@ -74,3 +74,16 @@ def result_types(op: BoundSymbol) -> list[TensorType] | None:
         except Exception:
             return None
         return [tensor_type(leaf) for leaf in tree.leaves(out) if isinstance(leaf, torch.Tensor)]
+
+
+def has_derivative(op: BoundSymbol) -> bool:
+    """False for an ATen operator that PyTorch does not differentiate (``aten.copy``, while ``aten.copy_`` is)."""
+    if not op.sym.name.startswith("aten."):
+        return True
+    with FakeTensorMode(), torch.enable_grad():
+        values = {v: empty(v.type) for v in op.inputs if isinstance(v.type, TensorType)}
+        for t in values.values():
+            t.requires_grad_(t.is_floating_point() or t.is_complex())
+        out = run_on(op, values)
+    nodes = [leaf.grad_fn for leaf in tree.leaves(out) if isinstance(leaf, torch.Tensor)]
+    return not any(type(node).__name__ == "NotImplemented" for node in nodes)

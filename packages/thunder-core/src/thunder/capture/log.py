@@ -112,6 +112,12 @@ class Log:
         self.ops.append(BoundSymbol(Symbol("thunder.prims.structural.strided_view"), args, outs=var, source=source))
         return now.storage == place.storage
 
+    def detach(self, t: torch.Tensor) -> None:
+        """Log that no gradient flows through a tensor: a prim, unlike other calls, does not say so by its type."""
+        known = self.var(t)
+        var = self.bind(t, Var(self._names.numbered("t"), known.type))
+        self.ops.append(BoundSymbol(Symbol("torch.detach"), (known,), outs=var))
+
     def define(self, t: torch.Tensor) -> Var:
         """The variable of a result: the known one, else a new one.
 

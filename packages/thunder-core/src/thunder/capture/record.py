@@ -13,9 +13,11 @@ from unittest import mock
 import torch
 import torch.utils.checkpoint
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.autograd import forward_ad
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from thunder.capture.aten import Observer
+from thunder.capture.autocast import under_ambient
 from thunder.capture.log import Capture, Log
 from thunder.capture.source import locate
 from thunder.capture.torch_calls import OTHER_FRONT_END, TorchRecorder
@@ -60,7 +62,7 @@ def record(
     token = _ACTIVE.set(recorder)
     symbols = RECORDER.set(recorder)
     try:
-        with _functions_recorded(), fake_mode, observer, recorder:
+        with _transforms_closed(), _functions_recorded(), fake_mode, observer, recorder:
             result = list(fn(*fakes))
         _check_random_state(random_state)
         with fake_mode:
@@ -98,13 +100,28 @@ def _fake(fake_mode: FakeTensorMode, name: str, t: torch.Tensor | TensorType) ->
 
 
 @contextlib.contextmanager
+def _transforms_closed() -> Iterator[None]:
+    """End the function transforms (``grad``, ``jvp``) that a graph leaves open when it fails: it has no ``finally``."""
+    depth, outside = torch._C._functorch.get_dynamic_layer_stack_depth(), forward_ad._current_level < 0
+    try:
+        yield
+    except BaseException:
+        torch._C._functorch.pop_dynamic_layer_stack_and_undo_to_depth(depth)
+        with contextlib.suppress(RuntimeError):  # no level is open
+            if outside:
+                torch._C._exit_dual_level(level=0)
+        raise
+
+
+@contextlib.contextmanager
 def _functions_recorded() -> Iterator[None]:
     """User-defined ``torch.autograd.Function``s are recorded whole: calling one is no torch function by itself."""
     original = torch.autograd.Function.__dict__["apply"]
 
     def apply(cls: type[torch.autograd.Function], *args: Any, **kwargs: Any) -> Any:
         recorder = _ACTIVE.get()
-        if recorder is None or not torch._C._is_torch_function_mode_enabled():
+        transformed = torch._C._functorch.maybe_current_level() is not None
+        if recorder is None or transformed or not torch._C._is_torch_function_mode_enabled():
             return original.__func__(cls, *args, **kwargs)
         return _record_function(recorder, original.__func__, cls, args, kwargs)
 
@@ -123,6 +140,7 @@ def _record_function(
     def call(*values: Any, **keywords: Any) -> Any:
         return apply(cls, *values, **keywords)
 
+    call = under_ambient(call)
     call.__qualname__ = cls.__qualname__
     args, kwargs = recorder.fake((args, kwargs))
     with torch._C.DisableTorchFunction():

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NoReturn
 
 import torch
+from torch._functorch.pyfunctorch import dispatch_functorch
 from torch._subclasses.fake_tensor import (
     FakeTensor,
     FakeTensorMode,
@@ -37,6 +38,7 @@ _REFUSED = {
     torch.Tensor.backward: "it accumulates into .grad while the program is recorded",
     torch.autograd.grad: "it differentiates through history that is not recorded",
     torch.autograd.backward: "it accumulates into .grad while the program is recorded",
+    torch.Tensor.grad_fn.__get__: "hooks on its node would not run",  # type: ignore[union-attr]  # a descriptor
     torch.Tensor.requires_grad_: "it starts a new graph inside the program",
     torch.Tensor.set_: "it gives the tensor another storage",
     torch.Tensor.resize_: "it changes the tensor's storage",
@@ -73,10 +75,10 @@ class TorchRecorder(TorchFunctionMode):
         kwargs = kwargs or {}
         if isinstance(fn, torch._ops.HigherOrderOperator):
             return self._higher_order(fn, args, kwargs)
-        self._refuse(fn)
         args, kwargs = self.fake((args, kwargs))
         if torch._C._functorch.maybe_current_level() is not None:
             return self._guarded(fn, *args, **kwargs)  # the transform's ATen calls are logged by the observer
+        self._refuse(fn)
         if torch._C._is_any_autocast_enabled() and tensor_leaves((args, kwargs)):
             return explicit_casts(self, fn, args, kwargs)
         return self.record(fn, args, kwargs)
@@ -207,15 +209,15 @@ class TorchRecorder(TorchFunctionMode):
         return known[1]
 
     def _higher_order(self, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Operators over functions are run through: what the functions call is logged."""
-        if op.name() == "autograd_function_apply":
-            return self.record(op, *self.fake((args, kwargs)))
+        """Operators over functions: those that only run them are run through, so that what they call is logged."""
         if op.name() == "tag_activation_checkpoint":
             body, *rest = args
             with self.checkpointed(), self:
                 return body(*rest)
+        if torch._C._functorch.maybe_current_level() is None:
+            self._raise(op, "it runs functions of its own, which a trace cannot show")
         with self:
-            return op(*args, **kwargs)
+            return dispatch_functorch(op, args, kwargs)
 
 
 def _has_handle(kind: StateKind) -> bool:

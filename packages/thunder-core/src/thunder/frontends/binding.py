@@ -8,7 +8,8 @@ from __future__ import annotations
 import dis
 import functools
 import inspect
-from collections.abc import Callable, Set
+import sys
+from collections.abc import Callable, Iterable, Iterator, Set
 from contextvars import ContextVar
 from dataclasses import is_dataclass
 from enum import Enum
@@ -46,7 +47,9 @@ def bind(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) 
         binder.module(owner, "", root=True)
     elif owner is not None and not isinstance(owner, (type, ModuleType)):
         binder.attributes(getattr(owner, "__dict__", {}), f"{type(owner).__name__}.", "")
-    binder.function(fn, type(owner))
+    if _is_plain_object(fn):
+        binder.object(fn, type(fn).__name__, "")
+    binder.function(fn, owner if isinstance(owner, type) else type(owner))
     if binder.found_module:
         global_hooks(binder.guards)
     return binder.binding, tuple(binder.inputs)
@@ -125,27 +128,39 @@ class _Binder:
             now = value.get(None)
             self.guards.equal(f"{expr}.get(None)", now, f"{path}: value in this context")
         elif _is_plain_object(value):
-            self._object(value, path, stem)
+            self.object(value, path, stem)
         inner = inspect.unwrap(value) if hasattr(value, "__wrapped__") else value
         if isinstance(inner, MethodType) and isinstance(inner.__self__, torch.nn.Module):
             self.module(inner.__self__, stem)
         elif inner is not value:
             self._follow(inner)
 
-    def _object(self, value: Any, path: str, stem: str) -> None:
+    def object(self, value: Any, path: str, stem: str) -> None:
         """Guard the attributes of an object (a configuration, a cache), and of those in it, to a small depth."""
         if self._depth == DEPTH or self._seen_before(value):
             return
         self._depth += 1
         self.attributes(vars(value), f"{path}.", stem)
+        cls = type(value)
+        self._class(cls, {name for base in _users(cls) for name in vars(base) if name[:2] != "__"} - vars(value).keys())
+        self._follow(getattr(cls, "__call__", None), cls)
         self._depth -= 1
+
+    def _class(self, cls: Any, names: Iterable[str]) -> None:
+        """Guard those of the named attributes of a class that are values, not methods or other descriptors."""
+        if not isinstance(cls, type) or issubclass(cls, Enum):
+            return
+        for name in names:
+            value = next((vars(base)[name] for base in _users(cls) if name in vars(base)), None)
+            if value is not None and not hasattr(type(value), "__get__"):
+                self._constant(value, f"{self.guards.bind(cls)}.{name}", f"{cls.__name__}.{name}", name)
 
     def slot(self, holder: Holder, key: str, expr: str, path: str, stem: str) -> None:
         """Guard a place outside the arguments; its tensors become inputs."""
         value = read(holder, key)
         if is_dataclass(value) and hasattr(value, "__dict__") and not isinstance(value, type):
             self.guards.identity(expr, value, path)
-            self._object(value, path, stem)
+            self.object(value, path, stem)
             return
         leaves: list[torch.Tensor] = []
         tree = flatten(value, leaves)
@@ -219,25 +234,30 @@ class _Binder:
 
         Followed are functions in its closure, of the same file, and of the same class (``owner``).
         """
-        fn = inspect.unwrap(getattr(fn, "__func__", fn))
+        fn = getattr(fn, "__func__", fn)
+        if hasattr(fn, "__wrapped__"):
+            self.function(fn.__wrapped__, owner)
         if not isinstance(fn, FunctionType) or _is_torch(fn) or self._seen_before(fn):
             return
+        named, attributes = _named(fn.__code__)
         for name, cell in zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True):
             if not _is_empty(cell):
                 held = self.guards.bind(cell, "m")
                 self.slot(cell, CELL, f"{held}.{CELL}", f"closure variable {name}", name)
                 self._follow(read(cell, CELL))
-        named, attributes = _named(fn.__code__)
+                self._class(read(cell, CELL), attributes)
         for name in named:
-            self._global(fn.__globals__, name)
+            self._global(fn.__globals__, name, attributes)
         for name in attributes:
             self._follow(getattr(owner, name, None), owner)
+        self._class(owner, attributes)
 
-    def _global(self, scope: dict[str, Any], name: str) -> None:
+    def _global(self, scope: dict[str, Any], name: str, attributes: Iterable[str]) -> None:
         value = scope.get(name)
         if name not in scope or isinstance(value, ModuleType):  # a builtin; and nobody rebinds an imported module
             return
         self.slot(scope, name, f"{self.guards.bind(scope, 'm')}[{name!r}]", f"global {name}", name)
+        self._class(value, attributes)
         if getattr(value, "__globals__", None) is scope:
             self._follow(value)
 
@@ -266,13 +286,23 @@ def _is_empty(cell: CellType) -> bool:
 
 def _is_plain_object(value: Any) -> bool:
     """True for an instance that keeps its attributes in a dict and is no function, type or module."""
-    if callable(value) or isinstance(value, (ModuleType, Enum)):
+    if isinstance(value, (FunctionType, MethodType, type, ModuleType, Enum, torch.nn.Module)):
+        return False
+    if callable(value) and not any(True for _ in _users(type(value))):
         return False
     return type(getattr(value, "__dict__", None)) is dict
 
 
 def _is_torch(fn: FunctionType) -> bool:
-    return (fn.__module__ or "").partition(".")[0] == "torch"
+    return str(fn.__globals__.get("__name__")).partition(".")[0] == "torch"
+
+
+def _users(cls: type) -> Iterator[type]:
+    """The classes among ``cls`` and its bases that neither PyTorch nor Python brings along."""
+    return (base for base in cls.__mro__ if base.__module__.partition(".")[0] not in _LIBRARIES)
+
+
+_LIBRARIES = sys.stdlib_module_names - {"__main__"} | {"torch", "thunder"}
 
 
 @functools.lru_cache(maxsize=4096)

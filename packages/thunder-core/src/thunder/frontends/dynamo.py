@@ -9,6 +9,7 @@ import functools
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from types import MethodType
 from typing import Any
 
 import torch
@@ -50,6 +51,7 @@ class DynamoFunction:
             own = replace(settings, states=states.part(part))
             return Graph(gm, example_inputs, own, history, modules=modules_of(fn), strict=fullgraph)
 
+        functools.update_wrapper(self, fn, updated=())
         self.__wrapped__ = fn
         self._thunder_records, self._thunder_notes = history.records, history.notes
         # Isolated: Dynamo counts recompiles per code object, and all modules of a class share the code of ``forward``.
@@ -64,12 +66,14 @@ class DynamoFunction:
             self._notice_hooks()
         try:
             return self._compiled(*args, **kwargs)
-        except (
-            TorchRuntimeError
-        ) as error:  # PyTorch refuses a call: the program may catch that, which Dynamo does not see
+        except TorchRuntimeError as error:
+            # PyTorch refuses a call: the program may catch that, which Dynamo does not see.
             if self._compile.keywords["fullgraph"] or _started(self.__wrapped__, error):
                 raise
         return self.__wrapped__(*args, **kwargs)
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        return self if instance is None else MethodType(self, instance)
 
     def _notice_hooks(self) -> None:
         """Start anew if modules have new hooks: Dynamo guards the hooks of a module, but not that it has none.

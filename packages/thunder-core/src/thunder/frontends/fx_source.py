@@ -66,6 +66,24 @@ def modules_of(fn: Callable[..., Any]) -> dict[str, torch.nn.Module]:
     return {name: value for name, value in known.items() if isinstance(value, torch.nn.Module)}
 
 
+def take_numbers(gm: fx.GraphModule) -> list[int]:
+    """Make inputs numbers of which the graph only takes ``item()``; returns their positions.
+
+    Dynamo passes a float that has changed as such a tensor.
+    """
+    found = []
+    for place, node in enumerate(gm.graph.find_nodes(op="placeholder")):
+        items = list(node.users)
+        if items and all((user.op, user.target) == ("call_method", "item") for user in items):
+            found.append(place)
+            for item in items:
+                item.replace_all_uses_with(node)
+                gm.graph.erase_node(item)
+    if found:
+        gm.recompile()
+    return found
+
+
 def input_names(
     placeholders: Sequence[fx.Node], values: Sequence[Any], modules: Mapping[str, torch.nn.Module]
 ) -> list[str]:

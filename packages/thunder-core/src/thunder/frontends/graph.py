@@ -14,7 +14,8 @@ from typing import Any
 import torch
 from torch import fx
 
-from thunder.frontends.fx_source import LocatingInterpreter, input_names
+from thunder.errors import CaptureError
+from thunder.frontends.fx_source import LocatingInterpreter, input_names, take_numbers
 from thunder.frontends.guards import alias_pattern
 from thunder.frontends.notes import eager, graph_break, recompile, specialised
 from thunder.frontends.specialise import Run, Specialisations
@@ -23,6 +24,9 @@ from thunder.observe.history import History, Note
 from thunder.observe.logs import log_note, log_record
 from thunder.runtime import driver
 from thunder.runtime.driver import Input, Settings
+
+VALUES = 16
+"""For how many values of its floats one graph is compiled; with more (an annealed weight) it runs eagerly."""
 
 
 class Graph:
@@ -49,18 +53,25 @@ class Graph:
         self._history = history
         self._names = input_names(placeholders, example_inputs, modules)
         self._name = name
-        self._strict = strict
-        self._run = Specialisations(name, key_function(example_inputs, settings), self._compile)
-        self._compiled = False
+        self._strict = strict or os.environ.get("THUNDER_STRICT") == "1"
+        self._floats = take_numbers(gm)
+        examples = [None if i in self._floats else example for i, example in enumerate(example_inputs)]
+        self._run: Run = Specialisations(name, key_function(examples, settings), self._compile)
+        self._compiled = 0
         for note in (recompile(), graph_break(gm)):
             if note is not None:
                 self._note(note)
 
     def __call__(self, *args: Any) -> Sequence[Any]:
-        return self._run(args)
+        if not self._floats:
+            return self._run(args)
+        return self._run([arg.item() if i in self._floats else arg for i, arg in enumerate(args)])
 
     def _compile(self, args: Sequence[Any]) -> Run:
         """What runs for these arguments. If it writes into some of them, it depends on which share memory."""
+        if self._floats and self._compiled >= VALUES and not self._strict:
+            self._run = self._eagerly(_too_many([f"{self._names[i]} = {args[i]}" for i in self._floats]), None)
+            return self._run
         run, writes_inputs = self._program(args)
         if not writes_inputs:
             return run
@@ -86,16 +97,19 @@ class Graph:
         try:
             program = driver.compile_program(graph, inputs, self._settings, self._name)
         except Exception as failure:
-            if self._strict or os.environ.get("THUNDER_STRICT") == "1":
+            if self._strict:
                 raise
-            self._note(eager(failure, line))
-            return lambda args: self._gm(*args), False
-        self._compiled = True
+            return self._eagerly(failure, line), False
+        self._compiled += 1
         self._history.records.append(program.record)
         log_record(program.record)
         if len(inputs) == len(args):
             return program, program.needs_alias_guard
         return lambda args: program([arg for arg in args if isinstance(arg, torch.Tensor)]), program.needs_alias_guard
+
+    def _eagerly(self, failure: Exception, line: Source | None) -> Run:
+        self._note(eager(failure, line))
+        return lambda args: self._gm(*args)
 
     def _note(self, note: Note) -> None:
         self._history.notes.append(note)
@@ -124,7 +138,14 @@ def key_function(example_inputs: Sequence[Any], settings: Settings) -> Callable[
 
 
 def _size(arg: Any) -> Hashable:
-    return (arg.shape, arg.stride()) if isinstance(arg, torch.Tensor) else arg
+    if isinstance(arg, torch.Tensor):
+        return arg.shape, arg.stride()
+    return repr(arg) if isinstance(arg, float) else arg  # 0.0 and -0.0 are equal, and nan is not
+
+
+def _too_many(floats: Sequence[str]) -> CaptureError:
+    why = f"it would be compiled again for each value: now {', '.join(floats)}"
+    return CaptureError(f"a float has had more than {VALUES} values", why=why, fix="pass it as a tensor")
 
 
 def overlaps(args: Sequence[Any]) -> Hashable:

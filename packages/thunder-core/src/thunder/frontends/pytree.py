@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from operator import is_
 from types import ModuleType
@@ -243,7 +243,12 @@ def snapshot(value: Any) -> Any:
 
 
 def hides_tensors(value: Any) -> bool:
-    """True if ``value`` is an object with tensors (or an array) inside, one level deep, that no rule can reach."""
+    """True if ``value`` is an object with tensors (or an array) inside, one level deep, that no rule can reach.
+
+    What an iterator holds nobody knows before it is used up.
+    """
+    if isinstance(value, Iterator):
+        return True
     if isinstance(value, torch.nn.Module) or callable(value):
         return False
     if hasattr(value, "__array_interface__"):

@@ -105,7 +105,7 @@ def _rule(
     if written := [op.args[0] for op in memory.write_backs() if op.args[0] in (*inputs, *constants)]:
         raise CaptureError(
             f"the derivative of {name} writes into a tensor that it did not make",
-            why=f"the write into {written[0].name} is to happen at every backward, which a derived rule does not repeat",
+            why=f"a derived rule does not repeat the write into {written[0].name}",
             fix="write into it outside of the autograd function",
         )
     gradient_vars = tuple(memory.read(log.var(g)) if g is not None else None for g in gradients)

@@ -116,7 +116,8 @@ def _main(trace: Trace) -> Iterator[str]:
     yield f"{_INDENT}print("
     yield f"{_INDENT * 2}{trace.name}{opening}"
     for param in trace.params:
-        sample = f"{inits[param].replace(':', '.')}({getattr(param.type, 'of', '')!r})" if param in inits else _sample(param.type)
+        init = inits[param].replace(":", ".") if param in inits else ""
+        sample = f"{init}({getattr(param.type, 'of', '')!r})" if init else _sample(param.type)
         yield f"{_INDENT * 3}{sample},  # {param.name}"
     yield f"{_INDENT * 2}{closing}"
     yield f"{_INDENT})"

@@ -8,7 +8,7 @@ Signatures come from Python functions themselves and, for built-in ones, from th
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -114,8 +114,13 @@ def _packed(positional: list[_Parameter], args: tuple[Any, ...]) -> tuple[Any, .
     if len(positional) != 2 or len(args) < 2 or positional[1].accepts != "List[int]":
         return args
     rest = args[1:]
-    spread = all(isinstance(value, int) and not isinstance(value, bool) for value in rest)
-    return (args[0], tuple(rest)) if spread else args
+    return (args[0], tuple(rest)) if _are_integers(rest) else args
+
+
+def _are_integers(values: Sequence[Any]) -> bool:
+    """True for integers, some of which may be 0-d tensors."""
+    integers = [isinstance(value, int) and not isinstance(value, bool) for value in values]
+    return any(integers) and all(integer or isinstance(value, Var) for value, integer in zip(values, integers))
 
 
 def _accepts(parameter: _Parameter, value: Any) -> bool:
@@ -125,6 +130,8 @@ def _accepts(parameter: _Parameter, value: Any) -> bool:
     if isinstance(value, Var):
         return "Tensor" in parameter.accepts and not wants_list
     if isinstance(value, (tuple, list)):
+        if "List[int]" in parameter.accepts and _are_integers(value):
+            return True
         wants_tensors = "Tensor" in parameter.accepts
         return wants_list and wants_tensors == any(isinstance(item, Var) for item in value)
     if isinstance(value, _NUMBERS):

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from thunder.capture.fakes import result_types
+from thunder.capture.fakes import has_derivative, result_types
 from thunder.capture.log import Capture, Place
 from thunder.errors import CaptureError
 from thunder.ir import tree
@@ -238,7 +238,10 @@ def _functional_form(op: BoundSymbol, values: dict[Var, Var], inputs: dict[Var, 
         return None
     value = values[handles[0]]
     wanted = replace(tensor(value), requires_grad=False)
-    return next((replace(form, outs=value) for form in _candidates(op) if result_types(form) == [wanted]), None)
+    forms = (form for form in _candidates(op) if result_types(form) == [wanted])
+    if tensor(value).requires_grad:
+        forms = (form for form in forms if has_derivative(form))
+    return next((replace(form, outs=value) for form in forms), None)
 
 
 def _candidates(op: BoundSymbol) -> Iterator[BoundSymbol]:

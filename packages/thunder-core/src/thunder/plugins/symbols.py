@@ -35,6 +35,11 @@ class ExecutorSymbol:
         return resolve(op.impl)(*args, **kwargs)
 
 
+def recording() -> bool:
+    """True while a program or a rule is being recorded."""
+    return RECORDER.get() is not None
+
+
 def symbol(name: str) -> ExecutorSymbol:
     """The callable for a symbol, such as ``symbol("example.gelu")(x)``. It is looked up when it is called."""
     return ExecutorSymbol(name)

@@ -41,7 +41,7 @@ def returns_view(op: torch._ops.OpOverload) -> bool:
 
 @cache
 def makes_new_tensors(op: torch._ops.OpOverload) -> bool:
-    """True if the operator's results are other tensors than its arguments; a composite (``to``) may return one of them."""
+    """True if the operator's results are other tensors than its arguments; a composite (``to``) may return one."""
     composite = op.has_kernel_for_dispatch_key(torch._C.DispatchKey.CompositeImplicitAutograd)
     return not composite and not op._schema.is_mutable
 
@@ -64,7 +64,7 @@ def written_arguments(op: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: 
 
 @cache
 def functional_operators(op: torch._ops.OpOverload) -> tuple[torch._ops.OpOverload, ...]:
-    """Operators with the parameters of an in-place one, which return what it writes; that of the same overload first."""
+    """Operators with an in-place one's parameters, which return what it writes; that of the same overload first."""
     namespace, name = op._schema.name.split("::")
     packet = getattr(getattr(torch.ops, namespace), name.removesuffix("_"), None)
     if packet is None or not name.endswith("_"):
@@ -93,5 +93,5 @@ def with_defaults(op: torch._ops.OpOverload, args: tuple[Any, ...]) -> tuple[Any
 
 
 def asks_grad_mode(name: str) -> bool:
-    """True for operators whose kernel itself looks at grad mode: without it they leave out what their backward reads."""
+    """True for operators whose kernel looks at grad mode: without it they leave out what their backward reads."""
     return name == "aten.mkldnn_rnn_layer"

@@ -93,7 +93,7 @@ def _callers_hooks_hidden() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _collector_paused() -> Iterator[None]:
-    """Compiling makes many small objects that live on: collecting cycles meanwhile finds none and takes as long again."""
+    """Compiling makes many small objects that live on: to collect cycles meanwhile takes as long again for nothing."""
     if not gc.isenabled():
         yield
         return

@@ -7,11 +7,15 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from torch._C._dynamo.eval_frame import _FrameAction, _FrameExecStrategy, set_code_exec_strategy
 
 from thunder.runtime.codegen import explained
 
 BackwardFunction = Callable[[list[torch.Tensor]], tuple[torch.Tensor | None, ...]]
 """Takes saved tensors and arriving gradients in a list, which it empties."""
+
+_UNSEEN = _FrameExecStrategy(_FrameAction.SKIP, _FrameAction.SKIP)
+"""Dynamo compiles neither the function nor what it calls."""
 
 
 class Origin:
@@ -88,6 +92,7 @@ class Piece:
                 ctx.maybe_clear_saved_tensors()  # unless the graph is retained; each is then freed as it is consumed
                 return (None, None, None, *piece.run(box, gradients))
 
+        set_code_exec_strategy(ThunderBackward.backward.__code__, _UNSEEN)  # Dynamo may run what calls ``backward()``
         return super(torch.autograd.Function, ThunderBackward).apply
 
     def run(self, box: list[torch.Tensor], gradients: Sequence[torch.Tensor | None]) -> Any:

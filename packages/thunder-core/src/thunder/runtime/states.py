@@ -33,7 +33,8 @@ class States:
         of_kind = self.instances.setdefault(kind.name, {})
         if name not in of_kind:
             new = resolve(kind.init)(name) if kind.init else None
-            if name in (loaded := self._loaded.get(kind.name, {})):
+            loaded = self._loaded.get(kind.name, {})
+            if new is not None and name in loaded:
                 new.load_state_dict(loaded.pop(name))
             of_kind.setdefault(name, new)
         return of_kind[name]

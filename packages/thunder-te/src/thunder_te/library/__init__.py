@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from functools import cache
-from importlib import metadata
+from importlib import import_module, metadata
+from typing import Any
 
 from packaging.version import Version
 
@@ -34,9 +35,8 @@ def refusal(recipe: str) -> str:
 def _unsupported(question: str) -> str:
     """The reason that TransformerEngine gives for a "no" to one of its questions about the device."""
     try:
-        import torch  # its libraries are found through those that torch has loaded
-        import transformer_engine.pytorch as te
-
+        import_module("torch")  # its libraries are found through those that torch has loaded
+        te: Any = import_module("transformer_engine.pytorch")
         quantization = getattr(te, "quantization", None) or te.fp8  # its name before 2.9
         available, reason = getattr(quantization.FP8GlobalStateManager, question)()
     except Exception as error:

@@ -6,6 +6,7 @@ are those of this package's states, which its quantizers are given; it is never 
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any
 
 import torch
@@ -36,10 +37,8 @@ def linear_fwd(
 
     scales: float32 [2], of input and weight, for delayed scaling.
     """
-    from transformer_engine.pytorch.ops import BasicLinear
-
     quantizer, amax = _quantizer(input, scales[:1] if scales is not None else None, how)
-    out, quantised, _ = BasicLinear._functional_forward(
+    out, quantised, _ = _basic_linear()._functional_forward(
         input=input,
         weight=weight[0],
         bias=bias,
@@ -59,10 +58,8 @@ def linear_bwd(
 
     grad: [rows, out]. scale: float32 [1], for delayed scaling.
     """
-    from transformer_engine.pytorch.ops import BasicLinear
-
     quantizer, amax = _quantizer(grad, scale, how)
-    of_input, of_weight = BasicLinear._functional_backward(
+    of_input, of_weight = _basic_linear()._functional_backward(
         grad_output=grad.contiguous(),
         input=input[0] if input else None,
         weight=weight[0] if weight else None,
@@ -75,18 +72,21 @@ def linear_bwd(
     return of_input, of_weight, amax
 
 
+def _basic_linear() -> Any:
+    return import_module("transformer_engine.pytorch.ops").BasicLinear
+
+
 def _quantizer(t: Tensor, scale: Tensor | None, how: How) -> tuple[Any, Tensor | None]:
     """What quantises a tensor, for sums along both dimensions; where scales are delayed, what it leaves the amax in."""
-    import transformer_engine.pytorch.tensor as quantised
-    import transformer_engine_torch as tex
-
-    dtype = tex.DType.kFloat8E4M3 if how[1] == "E4M3" else tex.DType.kFloat8E5M2
+    types: Any = import_module("transformer_engine_torch").DType
+    dtype = types.kFloat8E4M3 if how[1] == "E4M3" else types.kFloat8E5M2
+    tensors = "transformer_engine.pytorch.tensor"
     if how[0] == "delayed":
         assert scale is not None
         amax = torch.zeros(1, dtype=torch.float32, device=t.device)
-        return quantised.float8_tensor.Float8Quantizer(scale, amax, dtype), amax[0]
+        return import_module(f"{tensors}.float8_tensor").Float8Quantizer(scale, amax, dtype), amax[0]
     if how[0] == "mxfp8":
-        return quantised.mxfp8_tensor.MXFP8Quantizer(dtype), None
+        return import_module(f"{tensors}.mxfp8_tensor").MXFP8Quantizer(dtype), None
     _, _, epsilon, powers = how
-    make = quantised.float8_tensor.Float8CurrentScalingQuantizer
+    make = import_module(f"{tensors}.float8_tensor").Float8CurrentScalingQuantizer
     return make(dtype, t.device, force_pow_2_scales=powers, amax_epsilon=epsilon), None
