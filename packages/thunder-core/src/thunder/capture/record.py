@@ -74,8 +74,14 @@ def record(
 
 
 def _check_random_state(before: torch.Tensor) -> None:
-    """Fakes draw no numbers, so a generator that has moved was set by the program (``torch.manual_seed``)."""
-    if torch.equal(torch.get_rng_state(), before):
+    """Fakes draw no numbers, so a generator that was seeded meanwhile was seeded by the program.
+
+    One that only moved on served another thread.
+    """
+    now, then = (torch.Generator().set_state(state) for state in (torch.get_rng_state(), before))
+    moved = not torch.equal(now.get_state(), before)
+    fresh = torch.Generator().manual_seed(now.initial_seed())
+    if now.initial_seed() == then.initial_seed() and not (moved and torch.equal(now.get_state(), fresh.get_state())):
         return
     torch.set_rng_state(before)
     raise CaptureError(

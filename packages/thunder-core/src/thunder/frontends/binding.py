@@ -48,7 +48,7 @@ def bind(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) 
     elif owner is not None and not isinstance(owner, (type, ModuleType)):
         binder.attributes(getattr(owner, "__dict__", {}), f"{type(owner).__name__}.", "")
     if _is_plain_object(fn):
-        binder.object(fn, type(fn).__name__, "")
+        binder.plain_object(fn, type(fn).__name__, "")
     binder.function(fn, owner if isinstance(owner, type) else type(owner))
     if binder.found_module:
         global_hooks(binder.guards)
@@ -128,14 +128,14 @@ class _Binder:
             now = value.get(None)
             self.guards.equal(f"{expr}.get(None)", now, f"{path}: value in this context")
         elif _is_plain_object(value):
-            self.object(value, path, stem)
+            self.plain_object(value, path, stem)
         inner = inspect.unwrap(value) if hasattr(value, "__wrapped__") else value
         if isinstance(inner, MethodType) and isinstance(inner.__self__, torch.nn.Module):
             self.module(inner.__self__, stem)
         elif inner is not value:
             self._follow(inner)
 
-    def object(self, value: Any, path: str, stem: str) -> None:
+    def plain_object(self, value: Any, path: str, stem: str) -> None:
         """Guard the attributes of an object (a configuration, a cache), and of those in it, to a small depth."""
         if self._depth == DEPTH or self._seen_before(value):
             return
@@ -143,7 +143,8 @@ class _Binder:
         self.attributes(vars(value), f"{path}.", stem)
         cls = type(value)
         self._class(cls, {name for base in _users(cls) for name in vars(base) if name[:2] != "__"} - vars(value).keys())
-        self._follow(getattr(cls, "__call__", None), cls)
+        if callable(value):
+            self._follow(cls.__call__, cls)
         self._depth -= 1
 
     def _class(self, cls: Any, names: Iterable[str]) -> None:
@@ -160,7 +161,7 @@ class _Binder:
         value = read(holder, key)
         if is_dataclass(value) and hasattr(value, "__dict__") and not isinstance(value, type):
             self.guards.identity(expr, value, path)
-            self.object(value, path, stem)
+            self.plain_object(value, path, stem)
             return
         leaves: list[torch.Tensor] = []
         tree = flatten(value, leaves)

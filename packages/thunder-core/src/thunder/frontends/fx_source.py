@@ -13,6 +13,7 @@ import torch
 from torch import fx
 
 from thunder.capture.record import locate
+from thunder.frontends.autograd_apply import autograd_function_apply
 from thunder.frontends.binding import identifier
 from thunder.ir.symbol import Source
 from thunder.ir.trace import Names
@@ -42,6 +43,12 @@ class LocatingInterpreter(fx.Interpreter):
             self.line = user_line(stack)
             locate(self.line)
         return super().run_node(n)
+
+    def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
+        transformed = torch._C._functorch.maybe_current_level() is not None
+        if target is torch.ops.higher_order.autograd_function_apply and not transformed:
+            return autograd_function_apply(*args, **kwargs)
+        return super().call_function(target, args, kwargs)
 
 
 @lru_cache(maxsize=4096)

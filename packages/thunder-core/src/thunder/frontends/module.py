@@ -34,7 +34,7 @@ def jit_module(module: M, compiled: Callable[..., Any], again: Jit) -> M:
     base: Any = type(module)
     jitted: Any = object.__new__(_jitted_class(base))
     object.__setattr__(jitted, "__dict__", vars(module))
-    object.__setattr__(jitted, "_thunder_state", (module, compiled, again))
+    object.__setattr__(jitted, "_thunder_state", (module, compiled, again, vars(module).get("forward")))
     return jitted
 
 
@@ -66,7 +66,7 @@ def _jitted_class(base: Any) -> Any:
         "load_executor_state_dict": load_executor_state_dict,
         "_thunder_notes": property(lambda self: getattr(self._thunder_state[1], "_thunder_notes", [])),
         # A data descriptor: a forward in the shared __dict__ must not shadow the compiled one.
-        "forward": property(lambda self: self._thunder_state[1], _set_forward),
+        "forward": property(_forward, _set_forward),
     }
     return type(base)(base.__name__, (base,), namespace)
 
@@ -75,8 +75,15 @@ def _deepcopy(self: Any, memo: dict[int, Any]) -> Any:
     return self._thunder_state[2](copy.deepcopy(original(self), memo))
 
 
+def _forward(self: Any) -> Callable[..., Any]:
+    """The compiled forward; compiled anew if the module was given another one, or lost its own."""
+    module, compiled, again, given = self._thunder_state
+    if vars(module).get("forward") is given:
+        return compiled
+    object.__setattr__(self, "_thunder_state", again(module)._thunder_state)
+    return self._thunder_state[1]
+
+
 def _set_forward(self: Any, forward: Callable[..., Any]) -> None:
     """``jitted.forward = f`` replaces the forward of the module, and compiles that."""
-    module, _, again = self._thunder_state
-    vars(module)["forward"] = forward
-    object.__setattr__(self, "_thunder_state", again(module)._thunder_state)
+    vars(self)["forward"] = forward
