@@ -99,6 +99,7 @@ class BasicLinear:
         grad_input_quantizer: Any = None,
     ) -> tuple[Tensor | None, Tensor | None]:
         assert with_quantized_compute
+        assert input_quantizer is not None or not weight_requires_grad
         grad, how = grad_output_quantizer(grad_output), grad_output_quantizer.how
         of_input = engine._product(grad.parts, 1, weight.parts, 0, how, dtype) if input_requires_grad else None
         of_weight = engine._product(grad.parts, 0, input.parts, 0, how, dtype) if weight_requires_grad else None

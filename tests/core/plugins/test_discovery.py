@@ -153,8 +153,8 @@ def raises_system_exit():
         (plugin(thunder_executors=hookimpl(lambda: [Executor(name="torch")])), "has the name of a built-in one"),
         (plugin(thunder_checks=hookimpl(lambda: [Check("c", run="nowhere")])), "malformed import string 'nowhere'"),
         (
-            plugin(thunder_transforms=hookimpl(lambda: [Transform("t", summary="", apply="m:f", stage="late")])),
-            "unknown stage 'late'",
+            plugin(thunder_transforms=hookimpl(lambda: [Transform("t", summary="", apply="nowhere")])),
+            "malformed import string 'nowhere'",
         ),
     ],
 )

@@ -32,9 +32,9 @@ def leaf_and_copy(seed, shape=(4, 3)):
 
 
 @settings(max_examples=150)
-@given(st.randoms(use_true_random=False))
-def test_random_programs(rng):
-    outcome, reason = verdict(generate(rng))
+@given(st.integers(0, 10**6))
+def test_random_programs(seed):
+    outcome, reason = verdict(generate(Random(seed)))
     assert outcome != "wrong", reason
 
 

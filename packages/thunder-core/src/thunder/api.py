@@ -15,6 +15,7 @@ from thunder.frontends.module import is_jitted, jit_module, original
 from thunder.frontends.settings import make_settings
 from thunder.ir.trace import Trace
 from thunder.plugins import registry
+from thunder.plugins.spec import Transform
 from thunder.runtime.driver import Settings
 
 FrontEnd = Literal["dynamo", "functional"]
@@ -29,6 +30,7 @@ def jit(
     fullgraph: bool = False,
     dynamic: bool | None = None,
     options: Mapping[str, Any] | None = None,
+    transforms: Sequence[str | Transform] = (),
 ) -> Any:
     """Compile a function or a module; without one, a decorator. A jitted module is a module of the same class.
 
@@ -36,13 +38,14 @@ def jit(
     frontend: ``"dynamo"`` takes any Python; ``"functional"`` runs it once on fake tensors: the fast lane.
     fullgraph, dynamic: as for ``torch.compile``; of the dynamo front end only.
     options: of executors, by full name: ``{"mine.precision": "high"}``.
-    Raises PluginError for executors and OptionError for options that cannot be used.
+    transforms: passes over the functional trace that plugins offer, by name, in the order they run.
+    Raises PluginError for executors and transforms, and OptionError for options that cannot be used.
     """
     config: dict[str, Any] = {"executors": executors, "frontend": frontend, "fullgraph": fullgraph, "dynamic": dynamic}
-    again = functools.partial(jit, **config, options=options)
+    again = functools.partial(jit, **config, options=options, transforms=transforms)
     if fn is None:
         return again
-    settings = make_settings(executors, options)
+    settings = make_settings(executors, options, transforms)
     if not callable(fn):
         raise ThunderError(f"thunder.jit takes a function or a module, not {type(fn).__name__}", fix="pass a callable")
     compiled = _compiled(_program(fn), settings, frontend, fullgraph, dynamic)
@@ -65,6 +68,12 @@ def _compiled(
         return DynamoFunction(fn, settings, fullgraph=fullgraph, dynamic=dynamic)
     if frontend != "functional":
         raise OptionError(f"there is no front end {frontend!r}", fix='use "dynamo" or "functional"')
+    if fullgraph or dynamic is not None:
+        raise OptionError(
+            "fullgraph and dynamic are options of the dynamo front end",
+            why='frontend="functional" always makes one program, for the shapes it is called with',
+            fix='leave them out, or use frontend="dynamo"',
+        )
     return FunctionalFunction(fn, settings)
 
 

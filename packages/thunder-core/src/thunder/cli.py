@@ -9,6 +9,7 @@ import importlib.util
 import json
 import sys
 from collections.abc import Iterator
+from enum import Enum
 from importlib.machinery import SourceFileLoader
 from operator import attrgetter
 from pathlib import Path
@@ -146,7 +147,13 @@ def _record(found: Found) -> dict[str, Any]:
 
 
 def _plain(items: list[tuple[str, Any]]) -> dict[str, Any]:
-    return {name: value.__name__ if isinstance(value, type) else value for name, value in items}
+    return {name: _plain_value(value) for name, value in items}
+
+
+def _plain_value(value: Any) -> Any:
+    if isinstance(value, type):
+        return value.__name__
+    return value.value if isinstance(value, Enum) else value
 
 
 def _print_plugins(found: tuple[Found, ...]) -> None:

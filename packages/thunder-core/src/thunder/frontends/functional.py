@@ -29,6 +29,7 @@ from thunder.frontends.places import CELL, identifier
 from thunder.frontends.pytree import Branch, Const, Leaf, Tree, snapshot
 from thunder.frontends.tracing import Tracing, Write
 from thunder.ir.trace import Trace
+from thunder.observe.logs import report
 from thunder.passes.dce import dce
 from thunder.passes.functionalize import functionalize
 from thunder.runtime import driver
@@ -111,6 +112,7 @@ class FunctionalFunction:
         entry = Entry(compile_guard(binding.guards, tensors), _runner(program, tracing), binding.guards)
         self._cache.add(entry)
         self._thunder_records.append(program.record)
+        report(program.record)
         return entry, tensors
 
 

@@ -21,7 +21,7 @@ from thunder.frontends.notes import eager, graph_break, recompile, specialised
 from thunder.frontends.specialise import Run, Specialisations
 from thunder.ir.symbol import Source
 from thunder.observe.history import History, Note
-from thunder.observe.logs import log_note, log_record
+from thunder.observe.logs import log_note, report
 from thunder.runtime import driver
 from thunder.runtime.driver import Input, Settings
 
@@ -102,7 +102,7 @@ class Graph:
             return self._eagerly(failure, line), False
         self._compiled += 1
         self._history.records.append(program.record)
-        log_record(program.record)
+        report(program.record)
         if len(inputs) == len(args):
             return program, program.needs_alias_guard
         return lambda args: program([arg for arg in args if isinstance(arg, torch.Tensor)]), program.needs_alias_guard

@@ -7,11 +7,18 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from thunder.plugins import registry, resolve_options, select_executors
+from thunder.plugins.spec import Transform
 from thunder.runtime.driver import Settings
 
 
-def make_settings(executors: str | Sequence[Any] | None, options: Mapping[str, Any] | None) -> Settings:
-    """Executors and options, resolved. ``THUNDER_VERIFY=1`` checks every trace between passes."""
+def make_settings(
+    executors: str | Sequence[Any] | None,
+    options: Mapping[str, Any] | None,
+    transforms: Sequence[str | Transform] = (),
+) -> Settings:
+    """Executors, options and transforms, resolved. ``THUNDER_VERIFY=1`` checks every trace between passes."""
     selected = select_executors(executors, registry())
     resolved = resolve_options(options or {}, selected)
-    return Settings(executors=selected, options=resolved, verify=os.environ.get("THUNDER_VERIFY") == "1")
+    passes = tuple(registry().transform(t) if isinstance(t, str) else t for t in transforms)
+    verify = os.environ.get("THUNDER_VERIFY") == "1"
+    return Settings(executors=selected, options=resolved, transforms=passes, verify=verify)

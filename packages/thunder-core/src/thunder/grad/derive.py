@@ -18,6 +18,7 @@ from thunder.ir import tree
 from thunder.ir.symbol import BoundSymbol, Symbol
 from thunder.ir.types import Const, Ref, TensorType, Var
 from thunder.lang.values import empty
+from thunder.passes.dce import live
 from thunder.passes.functionalize import Memory
 from thunder.prims.facts import asks_grad_mode
 
@@ -113,14 +114,14 @@ def _rule(
     given = {v for v in (*inputs, *out_vars, *starts) if v is not None}
     final = {g for g in gradient_vars if g is not None}
     views = constants | _views(memory.ops[:middle], capture)
-    backward = _with_views(_live(memory.ops[middle:], final), final, given, views)
+    backward = _with_views(live(memory.ops[middle:], final), final, given, views)
     shorter, renamed = _without_double_transposes(backward)
     gradient_vars = tuple(renamed.get(g, g) if g is not None else None for g in gradient_vars)
     final = {g for g in gradient_vars if g is not None}
-    backward = _live(shorter, final)
+    backward = live(shorter, final)
     whole = _free(backward, final) <= given
     made = (*constants.values(), *(_under_autograd(op) for op in memory.ops[:middle]))
-    forward = _live(made, _free(backward, final) | {v for v in out_vars if v is not None})
+    forward = live(made, _free(backward, final) | {v for v in out_vars if v is not None})
     if whole:
         return Rule(inputs, out_vars, None, starts, backward, gradient_vars)
     known = {v for op in forward for v in op.outputs}
@@ -197,14 +198,3 @@ def _without_double_transposes(ops: Sequence[BoundSymbol]) -> tuple[list[BoundSy
             sources[op.outputs[0]] = op.inputs[0]
         kept.append(op)
     return kept, renamed
-
-
-def _live(ops: Sequence[BoundSymbol], needed: set[Var]) -> tuple[BoundSymbol, ...]:
-    """The operations that make what is needed, and those that draw at random."""
-    needed = set(needed)
-    kept = []
-    for op in reversed(ops):
-        if op.effects or not needed.isdisjoint(op.outputs):
-            needed.update(op.inputs)
-            kept.append(op)
-    return tuple(reversed(kept))

@@ -13,6 +13,7 @@ from thunder.ir.symbol import BoundSymbol, Phase, Symbol
 from thunder.ir.trace import Names, Stage, Trace
 from thunder.ir.types import Const, TensorType, Var, contiguous_strides
 from thunder.lang.values import is_differentiable
+from thunder.passes.dce import live
 
 
 @dataclass(frozen=True)
@@ -151,7 +152,7 @@ def backward(tape: Tape, arriving: Sequence[Var | None], name: str = "backward")
     for entry in reversed(tape.entries):
         builder.run(entry)
     result = tuple(builder.gradients.get(v) for v in tape.inputs)
-    ops = _live(builder.ops, {v for v in result if v is not None})
+    ops = live(builder.ops, {v for v in result if v is not None})
     made = {v for op in ops for v in op.outputs}
     used = dict.fromkeys(v for op in ops for v in op.inputs if v not in made)
     used.update(dict.fromkeys(v for v in result if v is not None and v not in made))
@@ -240,12 +241,3 @@ class _Backward:
 def _plain(type: object) -> TensorType:
     assert isinstance(type, TensorType)
     return replace(type, requires_grad=False) if type.requires_grad else type
-
-
-def _live(ops: Sequence[BoundSymbol], needed: set[Var]) -> list[BoundSymbol]:
-    kept = []
-    for op in reversed(ops):
-        if op.effects or not needed.isdisjoint(op.outputs):
-            needed.update(op.inputs)
-            kept.append(op)
-    return kept[::-1]

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from thunder.ir.trace import Stage, Trace
 from thunder.observe.history import Note
+from thunder.plugins import registry
 
 if TYPE_CHECKING:
     from thunder.runtime.driver import CompilationRecord
@@ -21,8 +22,8 @@ traces = logging.getLogger("thunder.traces")
 claims = logging.getLogger("thunder.claims")
 
 
-def log_record(record: CompilationRecord) -> None:
-    """Logs one finished compilation: its summary at INFO, its traces and claims at DEBUG."""
+def report(record: CompilationRecord) -> None:
+    """Logs one finished compilation (summary at INFO, the rest at DEBUG) and tells the plugins that observe."""
     if compiles.isEnabledFor(logging.INFO):
         compiles.info("%s", _summary(record))
     every = [*record.traces, *record.backward_traces]
@@ -32,6 +33,7 @@ def log_record(record: CompilationRecord) -> None:
     if claims.isEnabledFor(logging.DEBUG):
         for line in _claim_lines(every):
             claims.debug("%s", line)
+    registry().compiled(record)
 
 
 def log_note(note: Note) -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+
 from thunder.ir.effects import Access
 from thunder.ir.symbol import BoundSymbol
 from thunder.ir.trace import Trace
+from thunder.ir.types import Var
 
 
 def dce(trace: Trace) -> Trace:
@@ -12,15 +15,20 @@ def dce(trace: Trace) -> Trace:
 
     A random draw stays even if its result is unused, as in eager: it moves the generator, which is a WRITE.
     """
-    needed = set(trace.results)
+    return trace.with_ops(live(trace.ops, trace.results))
+
+
+def live(ops: Sequence[BoundSymbol], needed: Iterable[Var]) -> tuple[BoundSymbol, ...]:
+    """The operations that make what is needed, or change a state, in order."""
+    wanted = set(needed)
     kept = []
-    for op in reversed(trace.ops):
-        if _changes_state(op) or not needed.isdisjoint(op.outputs):
-            needed.update(op.inputs)
+    for op in reversed(ops):
+        if changes_state(op) or not wanted.isdisjoint(op.outputs):
+            wanted.update(op.inputs)
             kept.append(op)
-    return trace.with_ops(reversed(kept))
+    return tuple(reversed(kept))
 
 
-def _changes_state(op: BoundSymbol) -> bool:
+def changes_state(op: BoundSymbol) -> bool:
     """True if it does more than make its outputs."""
     return any(effect.access is not Access.READ for effect in op.effects)

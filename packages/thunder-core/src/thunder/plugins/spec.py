@@ -237,13 +237,12 @@ class Executor:
 
 @dataclass(frozen=True)
 class Transform:
-    """A pass that users ask for by name. apply: ``(Trace) -> Trace`` on traces of ``stage``."""
+    """A pass that users ask for by name. apply: ``(Trace) -> Trace`` on the functional trace of a program."""
 
     name: str
     _: KW_ONLY
     summary: str
     apply: str
-    stage: str = "functional"
 
 
 @dataclass(frozen=True)

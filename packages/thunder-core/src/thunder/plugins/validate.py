@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
 from thunder.ir.effects import StateKind
-from thunder.ir.trace import Stage
 from thunder.plugins.needs import Cuda, Distribution
 from thunder.plugins.spec import (
     SUPPORTED_API,
@@ -24,7 +23,7 @@ from thunder.plugins.spec import (
     Touch,
     Transform,
 )
-from thunder.plugins.suggest import did_you_mean, quoted
+from thunder.plugins.suggest import did_you_mean
 
 RESERVED = frozenset({"aten", "core", "thunder"})
 """Names that no executor may have: they are prefixes of something else."""
@@ -65,11 +64,8 @@ def validate(executor: Executor) -> tuple[Fault, ...]:
 
 def validate_transform(transform: Transform) -> tuple[Fault, ...]:
     """Everything that is wrong with a transform."""
-    where, stages = f"transform {transform.name!r}", [stage.value for stage in Stage]
-    faults = [*_name(where, transform.name), *_import(f"{where}, apply", transform.apply)]
-    if transform.stage not in stages:
-        faults.append(Fault("stage", where, f"unknown stage {transform.stage!r}", f"one of {quoted(stages)}"))
-    return tuple(faults)
+    where = f"transform {transform.name!r}"
+    return (*_name(where, transform.name), *_import(f"{where}, apply", transform.apply))
 
 
 def validate_check(check: Check) -> tuple[Fault, ...]:

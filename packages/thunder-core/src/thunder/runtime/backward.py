@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.utils.checkpoint import set_device_states
 
 from thunder.grad.differentiate import Tape, backward, fresh_layout
 from thunder.grad.pieces import pieces
@@ -21,7 +22,7 @@ from thunder.ir.types import OpaqueType, TensorType, Var
 from thunder.passes.cse import cse
 from thunder.passes.dce import dce
 from thunder.runtime.codegen import compile_trace
-from thunder.runtime.node import BackwardFunction, Piece
+from thunder.runtime.node import BackwardFunction, Piece, RandomState
 from thunder.runtime.stages import Backend, leaving
 
 if TYPE_CHECKING:
@@ -31,7 +32,8 @@ if TYPE_CHECKING:
 class BackwardBuilder:
     """Splits the joint program of a tape.
 
-    forward: the scheduled forward trace, with result ``(roots, others, saved)``. random: it draws random numbers.
+    forward: the scheduled forward trace, with result ``(roots, others, saved)``. random: positions of one parameter on
+    each device but the CPU, if it draws random numbers, else None.
     storages: of the captured values. overwritten: those of values that the epilogue writes; backward saves copies of
     them, as eager's in-place calls do.
     """
@@ -54,7 +56,8 @@ class BackwardBuilder:
         self._lock = threading.Lock()
         self._cotangents = {root: tape.names.var(f"grad_{root.name}", fresh_layout(root.type)) for root in tape.roots}
         self._groups = pieces(tape)
-        self.random = any(effect.state is RANDOM for op in tape.forward for effect in op.effects)
+        draws = any(effect.state is RANDOM for op in tape.forward for effect in op.effects)
+        self.random = tuple(_one_per_device(selected.params)) if draws else None
         programs = [self._backward(group, group) for group in self._groups]
         self._saved = tuple(dict.fromkeys(v for p in programs for v in self._saved_by(p)))
         others = tuple(v for v in leaving(selected) if v not in self._cotangents)
@@ -168,8 +171,8 @@ class BackwardBuilder:
         made: dict[tuple[bool, ...], tuple[BackwardFunction, list[int]]] = {}
 
         def find(given: tuple[bool, ...]) -> tuple[BackwardFunction, Sequence[int]]:
-            if given not in made:
-                with self._lock:
+            with self._lock:
+                if given not in made:
                     arriving = [root for root, there in zip(group, given) if there]
                     lowered = self._backend.lower(self._backward(group, arriving))
                     trace = self._in_place(lowered)
@@ -178,22 +181,34 @@ class BackwardBuilder:
 
         return find
 
-    def _replay(self, group: tuple[Var, ...]) -> Callable[[Sequence[torch.Tensor], Any], Sequence[torch.Tensor]]:
+    def _replay(
+        self, group: tuple[Var, ...]
+    ) -> Callable[[Sequence[torch.Tensor], RandomState | None], Sequence[torch.Tensor]]:
         """Runs the program's torch calls under autograd, for the roots of a piece."""
         ops = tuple(replace(op, selection=None) for op in self._selected.ops if op.phase is Phase.FORWARD)
         trace = replace(self._selected, ops=ops, result=group, name="replay")
         compiled: list[Callable[..., Any]] = []
 
-        def replay(tensors: Sequence[torch.Tensor], random_state: Any) -> Sequence[torch.Tensor]:
+        def replay(tensors: Sequence[torch.Tensor], random_state: RandomState | None) -> Sequence[torch.Tensor]:
             if not compiled:
                 lowered = self._backend.lower_natively(dce(trace))
                 compiled.append(compile_trace(self._backend.schedule({Phase.FORWARD: lowered})[Phase.FORWARD]))
-            with torch.random.fork_rng(enabled=random_state is not None), torch._C._DisableAutocast():
-                if random_state is not None:
-                    torch.set_rng_state(random_state)
+            cpu, devices, states = random_state or (None, [], [])
+            with torch.random.fork_rng(devices, enabled=cpu is not None), torch._C._DisableAutocast():
+                if cpu is not None:
+                    torch.set_rng_state(cpu)
+                    set_device_states(devices, states)
                 return compiled[0](*tensors)
 
         return replay
+
+
+def _one_per_device(params: Sequence[Var]) -> Iterator[int]:
+    seen = {"cpu"}
+    for place, param in enumerate(params):
+        if isinstance(param.type, TensorType) and param.type.device not in seen:
+            seen.add(param.type.device)
+            yield place
 
 
 def _emptied(box: list[torch.Tensor]) -> list[torch.Tensor]:

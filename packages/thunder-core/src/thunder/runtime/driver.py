@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,7 +24,7 @@ from thunder.passes.dce import dce
 from thunder.passes.functionalize import functionalize, writes_of
 from thunder.passes.lower import Lowering
 from thunder.passes.select import Selector
-from thunder.plugins.spec import Executor
+from thunder.plugins.spec import Executor, Transform, resolve
 from thunder.runtime.backward import BackwardBuilder
 from thunder.runtime.codegen import compile_trace
 from thunder.runtime.program import CompilationRecord, DifferentiableProgram, PlainProgram, Program
@@ -45,11 +46,13 @@ class Input:
 class Settings:
     """What a compilation depends on besides the program.
 
-    options: of each executor, by its name. states: what executors keep between runs and compilations.
+    options: of each executor, by its name. transforms: passes over the functional trace. states: what executors keep
+    between runs and compilations.
     """
 
     executors: tuple[Executor, ...]
     options: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: MappingProxyType({}))
+    transforms: tuple[Transform, ...] = ()
     verify: bool = False
     states: States = field(default_factory=States, compare=False)
 
@@ -70,6 +73,8 @@ def _compiled(fn: Callable[..., list[Any]], inputs: tuple[Input, ...], settings:
     capture = watch.run("capture", lambda: record(fn, [(i.name, i.value) for i in inputs], name))
     watch.note(capture.trace)
     functional = watch.forward("functionalize", lambda: dce(functionalize(capture)))
+    for transform in settings.transforms:
+        functional = watch.forward(transform.name, functools.partial(resolve(transform.apply), functional))
     rules = Rules({kind.name: kind for executor in settings.executors for kind in executor.states})
     selector = Selector(settings.executors, settings.options, rules)
     parameters = _parameters(functional, inputs)

@@ -18,6 +18,10 @@ _UNSEEN = _FrameExecStrategy(_FrameAction.SKIP, _FrameAction.SKIP)
 """Dynamo compiles neither the function nor what it calls."""
 
 
+RandomState = tuple[torch.Tensor, list[int], list[torch.Tensor]]
+"""State of the CPU's random generator; other devices, and the states of theirs."""
+
+
 class Origin:
     """What a program ran on, to run it again: its tensors, and the state of the random generator if it drew from it.
 
@@ -26,7 +30,7 @@ class Origin:
 
     __slots__ = ("_references", "_versions", "random_state")
 
-    def __init__(self, tensors: Sequence[torch.Tensor], random_state: Any) -> None:
+    def __init__(self, tensors: Sequence[torch.Tensor], random_state: RandomState | None) -> None:
         self._references = [t if t.requires_grad else weakref.ref(t) for t in tensors]
         self._versions = [None if t.is_inference() else t._version for t in tensors]
         self.random_state = random_state
@@ -76,7 +80,7 @@ class Piece:
         """The ``apply`` of an autograd function, without the checks of its Python wrapper."""
         piece = self
 
-        class ThunderBackward(torch.autograd.Function):
+        class Thunder(torch.autograd.Function):
             @staticmethod
             def forward(ctx: Any, outs: Any, saved: Any, origin: Origin, *inputs: torch.Tensor) -> Any:
                 ctx.save_for_backward(*saved)
@@ -92,8 +96,8 @@ class Piece:
                 ctx.maybe_clear_saved_tensors()  # unless the graph is retained; each is then freed as it is consumed
                 return (None, None, None, *piece.run(box, gradients))
 
-        set_code_exec_strategy(ThunderBackward.backward.__code__, _UNSEEN)  # Dynamo may run what calls ``backward()``
-        return super(torch.autograd.Function, ThunderBackward).apply
+        set_code_exec_strategy(Thunder.backward.__code__, _UNSEEN)  # Dynamo may run what calls ``backward()``
+        return super(torch.autograd.Function, Thunder).apply
 
     def run(self, box: list[torch.Tensor], gradients: Sequence[torch.Tensor | None]) -> Any:
         """The gradients of the inputs, from what was saved and the gradients of the outs (None where none arrived)."""

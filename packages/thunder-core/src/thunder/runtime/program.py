@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from torch.utils.checkpoint import get_device_states
 
 from thunder.ir.trace import Trace
 from thunder.runtime.codegen import explained
-from thunder.runtime.node import Origin, Piece
+from thunder.runtime.node import Origin, Piece, RandomState
 
 
 @dataclass
@@ -61,7 +62,8 @@ class DifferentiableProgram(Program):
 
     forward returns ``(roots, others, saved)``: results that carry gradients, the others, what backward needs.
     pieces: each with the positions of its roots and of what it saved. epilogue: from the input tensors and all forward
-    results to the final results, under the caller's autograd. random: it draws from the random generators.
+    results to the final results, under the caller's autograd. random: positions of one tensor on each device but the
+    CPU, if it draws random numbers, else None.
     """
 
     forward: Callable[..., Any]
@@ -69,13 +71,13 @@ class DifferentiableProgram(Program):
     constants: tuple[torch.Tensor, ...]
     pieces: tuple[tuple[Piece, tuple[int, ...], tuple[int, ...]], ...]
     epilogue: Callable[..., list[Any]]
-    random: bool
+    random: tuple[int, ...] | None
     needs_alias_guard: bool
     record: CompilationRecord
 
     def __call__(self, tensors: Sequence[torch.Tensor]) -> list[Any]:
         tensors = (*tensors, *self.constants)
-        origin = Origin(tensors, torch.get_rng_state() if self.random else None)
+        origin = Origin(tensors, self._random_state(tensors))
         grad_mode = torch.is_grad_enabled()
         torch._C._set_grad_enabled(False)
         try:
@@ -87,6 +89,11 @@ class DifferentiableProgram(Program):
         finally:
             torch._C._set_grad_enabled(grad_mode)
         return self.epilogue(*tensors, *roots, *others)
+
+    def _random_state(self, tensors: Sequence[torch.Tensor]) -> RandomState | None:
+        if self.random is None:
+            return None
+        return torch.get_rng_state(), *get_device_states(*[tensors[place] for place in self.random])
 
     def _attached(
         self, roots: Sequence[Any], saved: Sequence[Any], origin: Origin, tensors: Sequence[torch.Tensor]

@@ -6,6 +6,7 @@ are those of this package's states, which its quantizers are given; it is never 
 
 from __future__ import annotations
 
+import copy
 from importlib import import_module
 from typing import Any
 
@@ -67,6 +68,7 @@ def linear_bwd(
         weight_requires_grad=bool(input),
         dtype=grad.dtype,
         with_quantized_compute=True,
+        input_quantizer=copy.copy(quantizer),  # asked for, and used for nothing: the input is quantised
         grad_output_quantizer=quantizer,
     )
     return of_input, of_weight, amax
