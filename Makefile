@@ -11,7 +11,7 @@ PACKAGES := $(patsubst %/pyproject.toml,%,$(wildcard packages/*/pyproject.toml))
 TOOLS := expecttest hypothesis mypy numpy pytest pytest-xdist ruff transformers
 PYTEST := OMP_NUM_THREADS=1 $(RUN) pytest -n 2
 
-.PHONY: help demo test test-fast test-all fuzz check format bench clean
+.PHONY: help demo test test-fast test-all test-te-real fuzz check format bench clean
 
 help: ## say what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -27,6 +27,9 @@ test-fast: $(READY) ## the tests that are not marked slow either (under 2 minute
 
 test-all: $(READY) ## every test, with every operator of PyTorch's own operator database
 	$(PYTEST)
+
+test-te-real: ## thunder-te against the real TransformerEngine, which is compiled for it (half an hour, once)
+	bash tests/te/real.sh
 
 fuzz: $(READY) ## compare random programs with eager (SECONDS=60)
 	OMP_NUM_THREADS=1 $(RUN) tests.fuzz --seconds $(or $(SECONDS),60)

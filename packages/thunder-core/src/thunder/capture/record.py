@@ -128,8 +128,8 @@ def _functions_recorded() -> Iterator[None]:
         recorder = _ACTIVE.get()
         transformed = torch._C._functorch.maybe_current_level() is not None
         if recorder is None or transformed or not torch._C._is_torch_function_mode_enabled():
-            return original.__func__(cls, *args, **kwargs)
-        return _record_function(recorder, original.__func__, cls, args, kwargs)
+            return original.__get__(None, cls)(*args, **kwargs)
+        return _record_function(recorder, original.__get__(None, cls), cls, args, kwargs)
 
     with _PATCHING, mock.patch.object(torch.autograd.Function, "apply", classmethod(apply)):
         yield
@@ -144,7 +144,7 @@ def _record_function(
             return body(*rest)
 
     def call(*values: Any, **keywords: Any) -> Any:
-        return apply(cls, *values, **keywords)
+        return apply(*values, **keywords)
 
     call = under_ambient(call)
     call.__qualname__ = cls.__qualname__

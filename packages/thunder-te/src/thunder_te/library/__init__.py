@@ -40,5 +40,5 @@ def _unsupported(question: str) -> str:
         quantization = getattr(te, "quantization", None) or te.fp8  # its name before 2.9
         available, reason = getattr(quantization.FP8GlobalStateManager, question)()
     except Exception as error:
-        return f"TransformerEngine does not work here: {type(error).__name__}: {error}"
+        return f"TransformerEngine does not work here: {str(error).partition('. ')[0]}"
     return "" if available else str(reason)
