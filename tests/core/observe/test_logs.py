@@ -14,7 +14,7 @@ from thunder.ir.symbol import BoundSymbol, Refusal, Selection, Source, Symbol
 from thunder.ir.trace import Stage, Trace
 from thunder.ir.types import TensorType, Var
 from thunder.observe.history import Note
-from thunder.observe.logs import log_note, log_record
+from thunder.observe.logs import log_note, report
 
 TYPE = TensorType((4,), (1,), "float32", "cpu")
 X, Y = Var("x", TYPE), Var("y", TYPE)
@@ -35,7 +35,7 @@ RECORD = SimpleNamespace(
 
 def test_info_is_one_line_for_each_event(caplog):
     with caplog.at_level(logging.INFO, logger="thunder"):
-        log_record(RECORD)
+        report(RECORD)
         log_note(Note("graph break", Source("model.py", 5), "a branch on tensor data"))
     assert caplog.messages == [
         "compiled computation: 1 operations, in 0.250 s",
@@ -45,7 +45,7 @@ def test_info_is_one_line_for_each_event(caplog):
 
 def test_debug_adds_traces_and_claims(caplog):
     with caplog.at_level(logging.DEBUG, logger="thunder"):
-        log_record(RECORD)
+        report(RECORD)
     by_logger = {record.name: record.getMessage() for record in caplog.records}
     assert str(RECORD.traces[0]) == by_logger["thunder.traces"]
     assert by_logger["thunder.claims"] == "model.py:3: torch.sin runs on torch; ex refused: too small"
@@ -54,7 +54,7 @@ def test_debug_adds_traces_and_claims(caplog):
 def test_nothing_is_printed_for_nobody(caplog, monkeypatch):
     monkeypatch.setattr(Trace, "__str__", lambda self: pytest.fail("printed a trace nobody reads"))
     with caplog.at_level(logging.WARNING, logger="thunder"):
-        log_record(RECORD)
+        report(RECORD)
     assert caplog.messages == []
 
 
