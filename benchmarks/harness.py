@@ -56,7 +56,9 @@ def in_child(function: str, **arguments: Any) -> Any:
     Raises RuntimeError with the end of what the child said if it fails.
     """
     command = [sys.executable, "-m", "benchmarks.child", function, json.dumps(arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **ENVIRONMENT}, check=False)
+    # Bytecode is cached, as it is for an installed package, whatever the environment says.
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    done = subprocess.run(command, capture_output=True, text=True, env={**environment, **ENVIRONMENT}, check=False)
     if done.returncode:
         raise RuntimeError(f"{function}({arguments}) failed:\n{done.stderr[-2000:]}")
     return json.loads(done.stdout.splitlines()[-1])

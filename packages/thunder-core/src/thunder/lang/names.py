@@ -16,6 +16,7 @@ import torch
 
 _SPACES = ("torch.nn.functional", "torch.linalg", "torch.fft", "torch.special", "torch.sparse", "torch")
 _PRIVATE_SPACES = ("torch._C._nn", "torch._C._VariableFunctions", "torch._C._linalg", "torch._C._special")
+_METHOD = "torch.Tensor."
 _METHOD_TYPES = (type(torch.Tensor.add), type(torch.Tensor.__setitem__))
 
 
@@ -34,7 +35,7 @@ def _paths() -> dict[Any, str]:
     for attr in dir(torch.Tensor):
         value = getattr(torch.Tensor, attr, None)
         if callable(value) and not isinstance(value, type):
-            paths.setdefault(value, _method_name(attr, value))
+            paths.setdefault(value, f"{_METHOD}{attr}")
     return paths
 
 
@@ -46,6 +47,7 @@ def _is_operator(name: str) -> bool:
     return bool(torch._C._jit_get_schemas_for_operator(f"aten::{name}"))
 
 
+@cache
 def _method_name(attr: str, method: Any) -> str:
     """``torch.attr`` where function and method mean the same call, else ``torch.Tensor.attr``."""
     function = getattr(torch, attr, None)
@@ -71,9 +73,12 @@ def canonical_name(fn: Callable[..., Any]) -> str | None:
     if getattr(fn, "__name__", "") in ("__get__", "__set__") and descriptor is not None:
         return _property_name(descriptor, fn.__name__)
     try:
-        return _paths().get(fn) or _importable_name(fn)
+        path = _paths().get(fn) or _importable_name(fn)
     except TypeError:  # unhashable callable
         return None
+    if path is not None and path.startswith(_METHOD):
+        return _method_name(path.removeprefix(_METHOD), fn)
+    return path
 
 
 def _operator_name(op: torch._ops.OpOverload) -> str:
