@@ -1,6 +1,6 @@
 """Train a character-level GPT on English text with thunder, and look inside: ``make demo``, or
 
-    python -m examples.train_char_gpt --steps 500 --out demo_out
+    python -m examples.train_char_gpt --steps 300 --out demo_out
 
 The text is the reference manual that comes with Python (``pydoc_data.topics``). The model is compiled with
 ``thunder.jit`` and trained as any module is; then its traces, its claims and its speed beside eager's are shown.
@@ -151,7 +151,7 @@ def write_programs(traces: dict[str, list[Trace]], folder: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Train a character-level GPT with thunder, and look inside.")
-    parser.add_argument("--steps", type=int, default=500)
+    parser.add_argument("--steps", type=int, default=300)
     parser.add_argument("--out", type=Path, default=Path("demo_out"), help="folder for the programs (its *.py go)")
     options = parser.parse_args()
     console = Console()
