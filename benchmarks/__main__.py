@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from benchmarks import first_call, fp8, imports, overhead, report, steady
+from benchmarks import executors, first_call, fp8, imports, overhead, report, steady
 from benchmarks.harness import Table
 
-CASES = {case.name: case for family in (imports, first_call, steady, fp8, overhead) for case in family.CASES}
+CASES = {case.name: case for family in (imports, first_call, steady, fp8, overhead, executors) for case in family.CASES}
 
 
 def main() -> int:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from benchmarks.harness import Case, Row, Table, in_child, ratios, seconds
+from benchmarks.models import gpt
 from benchmarks.subjects import SLOW, SUBJECTS, subjects
-from benchmarks.workload import gpt, training_step, warm_up
+from benchmarks.workload import training_step, warm_up
 
 ROUNDS = 3
 TARGETS = {"thunder functional": 0.4, "thunder dynamo": 1.5}

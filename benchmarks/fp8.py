@@ -27,7 +27,7 @@ def step(recipe: str | None) -> Callable[[], None]:
     args = torch.randint(SIZES.vocab, (BATCH, SIZES.context)), torch.randint(SIZES.vocab, (BATCH, SIZES.context))
     if recipe is None:
         return training_step(module, module, args)
-    jitted = thunder.jit(module, executors=["te", ...], frontend="functional", options={"te.recipe": recipe})
+    jitted = thunder.jit(module, executors=["te"], frontend="functional", options={"te.recipe": recipe})
     return training_step(jitted, module, args)
 
 

@@ -50,15 +50,16 @@ class Case:
     run: Callable[[bool], Iterable[Table]]
 
 
-def in_child(function: str, **arguments: Any) -> Any:
-    """The result of ``"module:function"`` called in a fresh interpreter with one thread; it must be JSON.
+def in_child(function: str, *, environment: Mapping[str, str] = ENVIRONMENT, **arguments: Any) -> Any:
+    """The result of ``"module:function"`` called in a fresh interpreter; it must be JSON.
 
+    environment: what is added to that of this process; one thread and no caches unless told otherwise.
     Raises RuntimeError with the end of what the child said if it fails.
     """
     command = [sys.executable, "-m", "benchmarks.child", function, json.dumps(arguments)]
     # Bytecode is cached, as it is for an installed package, whatever the environment says.
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-    done = subprocess.run(command, capture_output=True, text=True, env={**environment, **ENVIRONMENT}, check=False)
+    inherited = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    done = subprocess.run(command, capture_output=True, text=True, env={**inherited, **environment}, check=False)
     if done.returncode:
         raise RuntimeError(f"{function}({arguments}) failed:\n{done.stderr[-2000:]}")
     return json.loads(done.stdout.splitlines()[-1])

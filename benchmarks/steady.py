@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from benchmarks.harness import Case, Row, Table, in_child, interleaved, ratios
+from benchmarks.models import gpt
 from benchmarks.subjects import SUBJECTS, subjects
-from benchmarks.workload import gpt, training_step
+from benchmarks.workload import training_step
 
 STEADY_TARGET = 1.03
 
@@ -23,9 +25,13 @@ def steps(names: list[str], rounds: int, layers: int) -> dict[str, list[float]]:
 
 
 def saved_bytes(subject: str, layers: int) -> int:
-    """Bytes of the storages autograd holds after a forward call, without parameters and inputs. Runs in a child."""
+    """``held_bytes`` of a GPT. Runs in a child."""
     module, args = gpt(layers)
-    program = SUBJECTS[subject](module)
+    return held_bytes(SUBJECTS[subject](module), module, args)
+
+
+def held_bytes(program: Any, module: nn.Module, args: tuple[Any, ...]) -> int:
+    """Bytes of the storages that autograd holds after a forward call, without parameters and inputs."""
     program(*args).backward()
     known = {t.untyped_storage()._cdata for t in (*module.parameters(), *module.buffers(), *args)}
     held: dict[int, Tensor] = {}

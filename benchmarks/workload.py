@@ -1,4 +1,4 @@
-"""The programs measured, and what a warm process is."""
+"""What is timed of a model, and what a warm process is."""
 
 from __future__ import annotations
 
@@ -7,19 +7,10 @@ from importlib import import_module
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from examples.models import GPT, GPTConfig
-
-VOCAB, TIME, BATCH = 1000, 64, 4
-
-
-def gpt(layers: int) -> tuple[nn.Module, tuple[Tensor, Tensor]]:
-    """A GPT of width 128 with its loss, and a batch of 4 sequences of 64 tokens."""
-    torch.manual_seed(0)
-    module = GPT(GPTConfig(vocab=VOCAB, context=TIME, layers=layers, heads=4, width=128))
-    return module, (torch.randint(VOCAB, (BATCH, TIME)), torch.randint(VOCAB, (BATCH, TIME)))
+from benchmarks.models import gpt
 
 
 def training_step(program: Any, module: nn.Module, args: tuple[Any, ...]) -> Callable[[], None]:

@@ -1,10 +1,15 @@
-"""Settings of the whole test suite: one thread per process, repeatable examples."""
+"""Settings of the whole test suite: one thread per process, repeatable examples, no executor that was not asked for.
+
+Fusers that are active by default would compile C++ in every test. They are blocked here, and their own tests pass
+their specifications as objects (with ``default=False``, since what is registered stays registered in the process).
+"""
 
 from __future__ import annotations
 
 import os
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("THUNDER_BLOCK_PLUGINS", "inductor")
 
 from hypothesis import settings
 

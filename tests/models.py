@@ -10,7 +10,6 @@ from functools import wraps
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from examples import models
@@ -71,66 +70,6 @@ class ConvNet(nn.Module):
         return self.head(self.features(images).mean(dim=(2, 3)))
 
 
-class LlamaBlock(nn.Module):
-    """RMS norm, rotary positions, grouped-query attention and SwiGLU: (batch, time, width) to the same."""
-
-    def __init__(self, width: int, heads: int, groups: int) -> None:
-        super().__init__()
-        self.heads, self.groups, self.size = heads, groups, width // heads
-        self.norm1, self.norm2 = nn.RMSNorm(width), nn.RMSNorm(width)
-        self.q = nn.Linear(width, width, bias=False)
-        self.kv = nn.Linear(width, 2 * groups * self.size, bias=False)
-        self.o = nn.Linear(width, width, bias=False)
-        self.gate, self.up = nn.Linear(width, 2 * width, bias=False), nn.Linear(width, 2 * width, bias=False)
-        self.down = nn.Linear(2 * width, width, bias=False)
-
-    def forward(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-        x = x + self.attend(self.norm1(x), cos, sin)
-        y = self.norm2(x)
-        return x + self.down(F.silu(self.gate(y)) * self.up(y))
-
-    def attend(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-        batch, time, width = x.shape
-        q = self.q(x).view(batch, time, self.heads, self.size).transpose(1, 2)
-        k, v = self.kv(x).view(batch, time, 2 * self.groups, self.size).transpose(1, 2).chunk(2, dim=1)
-        k, v = (t.repeat_interleave(self.heads // self.groups, dim=1) for t in (k, v))
-        y = F.scaled_dot_product_attention(rotate(q, cos, sin), rotate(k, cos, sin), v, is_causal=True)
-        return self.o(y.transpose(1, 2).reshape(batch, time, width))
-
-
-def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Rotary position embedding of (batch, heads, time, size)."""
-    left, right = x.chunk(2, dim=-1)
-    return x * cos + torch.cat((-right, left), dim=-1) * sin
-
-
-class Llama(nn.Module):
-    """Tokens (batch, time) to logits (batch, time, vocab), with the embedding tied to the head."""
-
-    cos: Tensor
-    sin: Tensor
-
-    def __init__(self, vocab: int = 64, context: int = 16, width: int = 32, heads: int = 4, layers: int = 2) -> None:
-        super().__init__()
-        self.tokens = nn.Embedding(vocab, width)
-        self.layers = nn.ModuleList(LlamaBlock(width, heads, heads // 2) for _ in range(layers))
-        self.norm = nn.RMSNorm(width)
-        self.head = nn.Linear(width, vocab, bias=False)
-        self.head.weight = self.tokens.weight
-        size = width // heads
-        frequency = 10000.0 ** (-torch.arange(0, size, 2) / size)
-        angle = torch.outer(torch.arange(context), frequency).repeat(1, 2)
-        self.register_buffer("cos", angle.cos(), persistent=False)
-        self.register_buffer("sin", angle.sin(), persistent=False)
-
-    def forward(self, tokens: Tensor) -> Tensor:
-        time = tokens.shape[1]
-        x = self.tokens(tokens)
-        for layer in self.layers:
-            x = layer(x, self.cos[:time], self.sin[:time])
-        return self.head(self.norm(x))
-
-
 @seeded
 def transformer() -> Sample:
     return Transformer(), (torch.randn(2, 7, 32), torch.randn(2, 5, 32))
@@ -155,7 +94,10 @@ def gpt() -> Sample:
 
 @seeded
 def llama() -> Sample:
-    return Llama(), (torch.randint(0, 64, (2, 12)),)
+    """Grouped-query attention, and the embedding tied to the head."""
+    module = models.Llama(models.LlamaConfig(vocab=64, context=16, layers=2, heads=4, groups=2, width=32))
+    module.head.weight = module.tokens.weight
+    return module, (torch.randint(0, 64, (2, 12)),)
 
 
 MODELS: dict[str, Callable[[], Sample]] = {

@@ -9,7 +9,7 @@ import pytest
 from tests.meta.sources import module_name, sources
 
 FOREIGN = re.compile(
-    r"\b(nvfuser|apex|inductor|triton|te|transformer[_ ]?engine|thunder_(te|apex|nvfuser|inductor))\b",
+    r"\b(nvfuser|apex|inductor|triton|te|onednn|transformer[_ ]?engine|thunder_(te|apex|nvfuser|inductor|onednn))\b",
     re.IGNORECASE,
 )
 

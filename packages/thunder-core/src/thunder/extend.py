@@ -2,7 +2,9 @@
 
 from thunder.errors import OptionError, PluginError
 from thunder.ir.effects import Scope, StateKind
-from thunder.ir.types import TensorType
+from thunder.ir.symbol import BoundSymbol
+from thunder.ir.trace import Trace
+from thunder.ir.types import TensorType, Var
 from thunder.plugins.hookspecs import hookimpl
 from thunder.plugins.needs import Cuda, Distribution
 from thunder.plugins.spec import (
@@ -11,6 +13,7 @@ from thunder.plugins.spec import (
     Claim,
     ClaimContext,
     Executor,
+    Fuser,
     Grad,
     No,
     Op,
@@ -25,6 +28,7 @@ from thunder.plugins.spec import (
 from thunder.plugins.symbols import ExecutorSymbol, recording, symbol
 
 __all__ = [
+    "BoundSymbol",
     "Check",
     "CheckResult",
     "Claim",
@@ -33,6 +37,7 @@ __all__ = [
     "Distribution",
     "Executor",
     "ExecutorSymbol",
+    "Fuser",
     "Grad",
     "No",
     "Op",
@@ -43,8 +48,10 @@ __all__ = [
     "Scope",
     "StateKind",
     "TensorType",
+    "Trace",
     "Transform",
     "Updates",
+    "Var",
     "Writes",
     "Yes",
     "hookimpl",

@@ -164,6 +164,30 @@ class Claim:
         return PluginError(f"the check of the claim on {self.target} failed", where=self.check or "", why=why, fix=fix)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Fuser:
+    """What makes an executor a fuser: it runs regions of a program, several ATen operations, as one.
+
+    The core finds the regions, asks ``pays`` about each, and has each *different* one compiled once in a process: a
+    region's names are canonical, so that equal ones are equal traces whatever layer or program they come from.
+    ``cx`` is the ``ClaimContext`` of the executor (``options``, ``cache_key``).
+
+    supports: ``(cx, op: BoundSymbol) -> Yes() | No(reason)``: whether an ATen operation may be part of a region.
+    compile: ``(cx, region: Trace) -> callable``, or a ``concurrent.futures.Future`` of one where it is compiled in the
+        background: all regions of a program are started before the first is waited for. The callable takes the
+        region's parameters by position and returns a tuple of its results. If either raises, the region runs unfused.
+    pays: ``(cx, region: Trace) -> Yes() | No(reason)``: whether to fuse a region; absent: always.
+    show: ``(cx, region: Trace) -> str``: what the region compiles to, for people; absent: nothing to see.
+    absorbs: the names of the state kinds whose effects a region may hold; operations with others stay outside.
+    """
+
+    supports: str
+    compile: str
+    pays: str | None = None
+    show: str | None = None
+    absorbs: tuple[str, ...] = ()
+
+
 @dataclass(frozen=True)
 class Option:
     """An option of an executor; users set it as ``"executor.name"``.
@@ -186,6 +210,7 @@ class Executor:
     name: lower case letters, digits and underscores; the prefix of its symbols, state kinds and options.
     api: the version of this contract it is written for. summary: one line for ``thunder plugins``.
     needs: what must be there for it to be available.
+    fuser: how it runs regions of what nobody before it claims; absent: it runs single operations only.
     cache_key: ``(options) -> hashable``, called at each run; its value is part of what a compilation depends on.
     default: active without being named; only for executors with ``numerics="exact"``.
     numerics: ``"exact"`` if results are within the usual tolerances of eager PyTorch.
@@ -200,6 +225,7 @@ class Executor:
     symbols: tuple[Op, ...] = ()
     states: tuple[StateKind, ...] = ()
     claims: tuple[Claim, ...] = ()
+    fuser: Fuser | None = None
     options: tuple[Option, ...] = ()
     cache_key: str | None = None
     default: bool = False
