@@ -212,6 +212,16 @@ def test_explain_what_does_not_load(run, explained, monkeypatch, target, why):
     assert not explained
 
 
+def test_explain_a_function_that_takes_other_arguments(run, explained, tmp_path, monkeypatch):
+    (tmp_path / "a_program.py").write_text(PROGRAM)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", sys.path[:])
+    result = run(["explain", "a_program.py:double"])
+    assert isinstance(result.exception, thunder.errors.ThunderError)
+    assert "--input" in str(result.exception)
+    assert not explained
+
+
 def test_errors_are_printed_without_a_traceback(monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["thunder", "plugins", "validate", "tortch"])
     with pytest.raises(SystemExit) as stop:

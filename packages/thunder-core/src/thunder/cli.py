@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import importlib
 import importlib.util
+import inspect
 import json
 import sys
 from collections.abc import Iterator
@@ -108,10 +109,19 @@ def explain(
 
     function = _load(target)
     arguments = _load(input)() if input is not None else ()
+    _check_arguments(target, function, arguments)
     if executors is not None:
         function = thunder.jit(function, executors=executors)
     report = thunder.explain(function)(*arguments)
     typer.echo(str(report))
+
+
+def _check_arguments(target: str, function: Any, arguments: tuple[Any, ...]) -> None:
+    try:
+        inspect.signature(function).bind(*arguments)
+    except TypeError as error:
+        fix = "name a function that returns its arguments as a tuple: --input path/to/file.py:function"
+        raise ThunderError(f"{target} takes other arguments", why=str(error), fix=fix) from None
 
 
 def _plugin(name: str) -> Found:
