@@ -15,7 +15,7 @@ LAYERS = (
     ("runtime",),
     ("frontends", "observe"),
     ("api",),
-    ("cli", "testing"),
+    ("cli", "scaffold", "testing"),
 )
 RANK = {part: rank for rank, layer in enumerate(LAYERS) for part in layer}
 

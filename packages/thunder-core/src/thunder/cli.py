@@ -1,4 +1,4 @@
-"""The command line: ``thunder plugins``, ``thunder doctor`` and ``thunder explain``."""
+"""The command line: what there is, whether it is healthy, who runs what, and a start for a new executor."""
 
 from __future__ import annotations
 
@@ -114,6 +114,17 @@ def explain(
         function = thunder.jit(function, executors=executors)
     report = thunder.explain(function)(*arguments)
     typer.echo(str(report))
+
+
+@app.command("new-executor")
+def make_executor(
+    name: Annotated[str, typer.Argument(help="The name of the executor.")],
+    into: Annotated[Path, typer.Option(help="The folder to make the package in.")] = Path(),
+) -> None:
+    """Write a new executor package, which works and passes the conformance suite."""
+    from thunder.scaffold import new_executor
+
+    typer.echo(f"made {new_executor(name, into)}: its README.md says what is where")
 
 
 def _check_arguments(target: str, function: Any, arguments: tuple[Any, ...]) -> None:
