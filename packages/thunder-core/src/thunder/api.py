@@ -49,7 +49,7 @@ def jit(
     settings = make_settings(executors, options, transforms)
     if not callable(fn):
         raise ThunderError(f"thunder.jit takes a function or a module, not {type(fn).__name__}", fix="pass a callable")
-    compiled = _compiled(_program(fn), settings, frontend, fullgraph, dynamic)
+    compiled = _compiled(_program(fn), settings, again, frontend, fullgraph, dynamic)
     return jit_module(original(fn), compiled, again) if isinstance(fn, torch.nn.Module) else compiled
 
 
@@ -61,12 +61,17 @@ def _program(fn: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _compiled(
-    fn: Callable[..., Any], settings: Settings, frontend: FrontEnd, fullgraph: bool, dynamic: bool | None
+    fn: Callable[..., Any],
+    settings: Settings,
+    again: Callable[[Any], Any],
+    frontend: FrontEnd,
+    fullgraph: bool,
+    dynamic: bool | None,
 ) -> Callable[..., Any]:
     if frontend == "dynamo":
         from thunder.frontends.dynamo import DynamoFunction
 
-        return DynamoFunction(fn, settings, fullgraph=fullgraph, dynamic=dynamic)
+        return DynamoFunction(fn, settings, again, fullgraph=fullgraph, dynamic=dynamic)
     if frontend != "functional":
         raise OptionError(f"there is no front end {frontend!r}", fix='use "dynamo" or "functional"')
     if fullgraph or dynamic is not None:
@@ -75,7 +80,7 @@ def _compiled(
             why='frontend="functional" always makes one program, for the shapes it is called with',
             fix='leave them out, or use frontend="dynamo"',
         )
-    return FunctionalFunction(fn, settings)
+    return FunctionalFunction(fn, settings, again)
 
 
 def trace(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Trace:

@@ -13,7 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from thunder.capture.fakes import by_real_kernel
 from thunder.capture.log import Log, tensor_leaves
 from thunder.capture.randomness import TorchGenerator
-from thunder.capture.source import user_source
+from thunder.capture.source import user_line
 from thunder.capture.standins import Standins
 from thunder.errors import CaptureError
 from thunder.ir.types import TensorType, Var
@@ -77,7 +77,7 @@ def _rebind(log: Log, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
     t, *rest = args
     view = next(filter(returns_view, functional_operators(op)), None)
     if view is None or log.var(t) in log.params:
-        where = str(user_source() or "")
+        where = user_line()
         raise CaptureError(f"{op} changes the sizes of a tensor in place", where=where, fix="use the functional form")
     log.add(view, (log.replaced(t), *rest), kwargs, t, writes=[], random=False, source=None)
 

@@ -13,7 +13,7 @@ import torch
 
 from thunder.capture.bodies import is_python, opened
 from thunder.capture.log import tensor_leaves
-from thunder.capture.source import user_source
+from thunder.capture.source import user_line
 from thunder.capture.standins import replace_tensors
 from thunder.errors import CaptureError
 from thunder.lang.values import tensor_type
@@ -41,7 +41,7 @@ def explicit_casts(
     if not is_python(fn):
         raise CaptureError(
             f"{fn} under autocast cannot be recorded",
-            where=str(user_source() or ""),
+            where=user_line(),
             why="PyTorch casts values inside the call, not only its arguments",
             fix="leave autocast around this call: with torch.autocast(..., enabled=False)",
         )

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
+from thunder.capture.source import quoted
 from thunder.errors import CaptureError
 from thunder.ir.symbol import Source
 
@@ -29,7 +30,7 @@ class Outlived(FakeTensor):
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         raise _outlived("")
 
-    def __repr__(self, *, tensor_contents: Any = None) -> str:
+    def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]  # as FakeTensor has it
         return "<a tensor that was made while a program was recorded>"
 
 
@@ -54,12 +55,12 @@ def check(made: Sequence[Made]) -> None:
         return
     end(kept)
     sources = {id(ref()): source for ref, source in made}
-    raise _outlived(next((str(sources[id(t)]) for t in kept if sources[id(t)] is not None), ""))
+    raise _outlived(next((quoted(sources[id(t)]) for t in kept if sources[id(t)] is not None), ""))
 
 
 def _held(made: Sequence[Made]) -> list[torch.Tensor]:
     """The tensors that some Python object refers to."""
-    alive = [t for ref, _ in made if (t := ref()) is not None]
+    alive = [t for t in [ref() for ref, _ in made] if t is not None]
     if not alive:
         return []
     holders = [holder for holder in gc.get_referrers(*alive) if holder is not alive and type(holder) is not FrameType]

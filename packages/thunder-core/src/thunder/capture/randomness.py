@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
+from unittest import mock
 
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
@@ -59,11 +60,25 @@ def _states() -> list[tuple[str, Any, Any]]:
 
 
 class TorchGenerator:
-    """The state of torch's generator when a recording began."""
+    """Torch's generator, and its state when a recording began. recording: asks whether this thread records."""
 
-    def __init__(self) -> None:
+    def __init__(self, recording: Callable[[], bool]) -> None:
+        self._generator = torch.random.default_generator
+        self._recording = recording
         self._before = torch.get_rng_state()
         self._seed = torch.initial_seed()
+
+    def __getattr__(self, name: str) -> Any:
+        """What ``torch.manual_seed`` and its relatives find in the place of the generator (see ``watched``)."""
+        if name in ("manual_seed", "seed", "set_state") and self._recording():
+            raise self._moved()
+        return getattr(self._generator, name)
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """Refuse what torch's functions do to the generator's state; ``check`` finds what is done to it directly."""
+        with mock.patch.object(torch.random, "default_generator", self):
+            yield
 
     def check(self) -> None:
         """Raise GeneratorMoved if the generator has been seeded since.
@@ -74,7 +89,10 @@ class TorchGenerator:
             now = torch.get_rng_state()
             if torch.initial_seed() == self._seed and (torch.equal(now, self._before) or not self._is_fresh(now)):
                 return
-        raise GeneratorMoved(
+        raise self._moved()
+
+    def _moved(self) -> GeneratorMoved:
+        return GeneratorMoved(
             "the program sets the state of torch's random generator",
             functools.partial(torch.set_rng_state, self._before),
             why="that would happen once, while it is recorded, and not at each call",

@@ -6,7 +6,7 @@ import contextlib
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
-from types import MappingProxyType
+from types import MappingProxyType, SimpleNamespace
 from typing import Any
 from unittest import mock
 
@@ -70,7 +70,7 @@ def _recorded(
     fake_mode = FakeTensorMode()
     log = Log(name)
     standins = Standins(fake_mode, log)
-    generator = TorchGenerator()
+    generator = TorchGenerator(recording)
     observer = Observer(log, standins, generator)
     recorder = TorchRecorder(log, observer, standins, states)
     given = []
@@ -81,7 +81,7 @@ def _recorded(
     token = _ACTIVE.set(recorder)
     symbols = RECORDER.set(recorder)
     try:
-        with _transforms_closed(), _functions_recorded(), fake_mode, observer, recorder:
+        with _transforms_closed(), _functions_recorded(), generator.watched(), fake_mode, observer, recorder:
             result = list(fn(*given))
         generator.check()
         with fake_mode:
@@ -146,6 +146,9 @@ def _record_function(
         body, _, *rest = args
         with recorder.checkpointed():
             return body(*rest)
+
+    if cls.__module__ == torch.utils.checkpoint.__name__:  # it keeps the inputs for itself: is there history to keep?
+        return SimpleNamespace(grad_fn=torch.is_grad_enabled() or None)
 
     def call(*values: Any, **keywords: Any) -> Any:
         return apply(*values, **keywords)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import linecache
 import os
 import sys
+import warnings
 from contextvars import ContextVar
 from functools import lru_cache
 
@@ -36,6 +37,22 @@ def user_source() -> Source | None:
             return _source(frame.f_code.co_filename, frame.f_lineno)
         frame = frame.f_back  # type: ignore[assignment]
     return None
+
+
+def quoted(source: Source | None) -> str:
+    """A line of the user's program for errors: where it is and what it says."""
+    return f"{source}   {source.text}".rstrip() if source is not None else ""
+
+
+def user_line() -> str:
+    """``user_source``, quoted."""
+    return quoted(user_source())
+
+
+def warn_at(source: Source | None, message: str) -> None:
+    """Warn at a line of the user's program."""
+    file, line = (source.file, source.line) if source is not None else ("<unknown>", 0)
+    warnings.warn_explicit(message, RuntimeWarning, file, line)
 
 
 @lru_cache(maxsize=4096)

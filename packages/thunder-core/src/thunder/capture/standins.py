@@ -9,7 +9,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._python_dispatch import _disable_current_modes
 
 from thunder.capture.log import Log, is_wrapped, tensor_leaves
-from thunder.capture.source import user_source
+from thunder.capture.source import user_line
 from thunder.errors import CaptureError
 from thunder.ir import tree
 
@@ -56,7 +56,7 @@ class Standins:
         if isinstance(t, FakeTensor):
             raise CaptureError(
                 "a tensor of another recording was used",
-                where=str(user_source() or ""),
+                where=user_line(),
                 why="a value made while a program was recorded has outlived that recording",
                 fix="do not keep results in globals or attributes inside a recorded function",
             )

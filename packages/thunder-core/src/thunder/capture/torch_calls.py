@@ -15,7 +15,7 @@ from thunder.capture.aten import Observer
 from thunder.capture.autocast import explicit_casts
 from thunder.capture.fakes import needs_values
 from thunder.capture.log import Log, is_wrapped, tensor_leaves
-from thunder.capture.source import user_source
+from thunder.capture.source import user_line, user_source
 from thunder.capture.standins import Standins
 from thunder.errors import CaptureError
 from thunder.ir.effects import Effect, Scope, StateKind
@@ -139,17 +139,17 @@ class TorchRecorder(TorchFunctionMode):
         try:
             return fn(*args, **kwargs)
         except UnsupportedFakeTensorException as error:
-            self._raise(fn, str(error), error)
+            self._raise(fn, str(error))
         except RuntimeError as error:
             if not needs_values(error):
                 raise
             name = canonical_name(fn) or str(fn)
             raise CaptureError(
                 f"{name} needs the values of a tensor, which are not known while the program is recorded",
-                where=str(user_source() or ""),
+                where=user_line(),
                 why=f"a value or size in the program depends on data ({type(error).__name__})",
                 fix=OTHER_FRONT_END,
-            ) from error
+            ) from None
 
     def _refuse(self, fn: Any) -> None:
         """Refuse calls that matter but leave nothing in a trace."""
@@ -162,10 +162,10 @@ class TorchRecorder(TorchFunctionMode):
         if reason is not None:
             self._raise(fn, reason)
 
-    def _raise(self, fn: Any, why: str, cause: Exception | None = None) -> NoReturn:
+    def _raise(self, fn: Any, why: str) -> NoReturn:
         name = canonical_name(fn) or str(fn)
-        where = str(user_source() or "")
-        raise CaptureError(f"{name} cannot be recorded", where=where, why=why, fix=OTHER_FRONT_END) from cause
+        where = user_line()
+        raise CaptureError(f"{name} cannot be recorded", where=where, why=why, fix=OTHER_FRONT_END) from None
 
     def _written(self, given: Any) -> list[torch.Tensor]:
         """The arguments that the call wrote into: themselves, else the first that shares the written memory."""

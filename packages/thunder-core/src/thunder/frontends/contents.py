@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from operator import is_
 from types import ModuleType
 from typing import Any
@@ -15,7 +15,7 @@ Container = Any
 """A list, dict, set or deque, or the ``__dict__`` of an object."""
 
 
-def containers(value: Any) -> Iterator[tuple[Container, Collection[Any]]]:
+def containers(value: Any) -> Iterator[tuple[Container, Any]]:
     """Every container that can be reached from ``value`` through containers, each with a copy of its content."""
     seen: set[int] = set()
     rest = [value]
@@ -32,7 +32,7 @@ def containers(value: Any) -> Iterator[tuple[Container, Collection[Any]]]:
             yield vars(item), dict(vars(item))
 
 
-def holds(container: Container, content: Collection[Any]) -> bool:
+def holds(container: Container, content: Any) -> bool:
     """True if the container has exactly this content: the same objects."""
     if isinstance(container, set):
         return container == content
@@ -40,12 +40,12 @@ def holds(container: Container, content: Collection[Any]) -> bool:
     return len(now) == len(then) and all(map(is_, now, then))
 
 
-def refill(container: Container, content: Collection[Any]) -> None:
+def refill(container: Container, content: Any) -> None:
     """Give the container this content. Other threads never see an unchanged entry missing."""
     if holds(container, content):
         return
     if isinstance(container, dict):
-        for key in container.keys() - content:  # type: ignore[operator]  # the copy of a dict is one
+        for key in container.keys() - content:
             del container[key]
         container.update(content)
     elif isinstance(container, set):
@@ -71,7 +71,7 @@ def tensors_in(value: Any) -> dict[int, torch.Tensor]:
     return found
 
 
-def _copy(container: Container) -> Collection[Any]:
+def _copy(container: Container) -> Any:
     return dict(container) if isinstance(container, dict) else type(container)(container)
 
 

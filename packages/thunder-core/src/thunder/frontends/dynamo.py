@@ -10,13 +10,14 @@ import traceback
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from inspect import signature
-from types import MethodType
+from types import FunctionType, MethodType
 from typing import Any
 
 import torch
 from torch import fx
+from torch._dynamo import trace_rules
 from torch._dynamo.exc import TorchRuntimeError
+from torch._dynamo.external_utils import wrap_inline
 from torch._dynamo.resume_execution import TORCH_DYNAMO_RESUME_IN_PREFIX
 from torch._subclasses.fake_tensor import UnsupportedFakeTensorException
 from torch.nn.modules import module as torch_module
@@ -25,18 +26,15 @@ from torch.utils.hooks import RemovableHandle
 from thunder.frontends.fx_source import modules_of
 from thunder.frontends.graph import Graph
 from thunder.frontends.guards import HOOKS
+from thunder.frontends.jitted import JittedFunction
 from thunder.frontends.settings import make_settings
 from thunder.ir.effects import Scope
 from thunder.observe.history import History
 from thunder.runtime.driver import Settings
 from thunder.runtime.states import States
 
-_ISOLATED = {"isolate_recompiles": True} if "isolate_recompiles" in signature(torch.compile).parameters else {}
-"""Dynamo counts recompiles per code object, and all modules of a class share the code of ``forward``. Where PyTorch
-can, they are counted apart."""
 
-
-class DynamoFunction:
+class DynamoFunction(JittedFunction):
     """``fn`` (a function, a bound method or a module) compiled by ``torch.compile`` with a backend of its own.
 
     fullgraph, dynamic: as for ``torch.compile``; with ``fullgraph``, a graph that cannot be compiled is an error too. A
@@ -45,11 +43,19 @@ class DynamoFunction:
     """
 
     def __init__(
-        self, fn: Callable[..., Any], settings: Settings, *, fullgraph: bool = False, dynamic: bool | None = None
+        self,
+        fn: Callable[..., Any],
+        settings: Settings,
+        again: Callable[[Any], Any] | None = None,
+        *,
+        fullgraph: bool = False,
+        dynamic: bool | None = None,
     ) -> None:
+        options: dict[str, Any] = {"fullgraph": fullgraph, "dynamic": dynamic}
+        super().__init__(fn, again or functools.partial(DynamoFunction, settings=settings, **options))
         history = History()
         states = self._thunder_states = States()
-        frames: dict[int | None, str] = {}
+        frames = self._frames = dict[int | None, str]()
 
         def thunder(gm: fx.GraphModule, example_inputs: Sequence[Any]) -> Graph:
             _refuse_overrides(example_inputs)
@@ -58,14 +64,11 @@ class DynamoFunction:
             own = replace(settings, states=states.part(part))
             return Graph(gm, example_inputs, own, history, modules=modules_of(fn), strict=fullgraph)
 
-        functools.update_wrapper(self, fn, updated=())
-        self.__wrapped__ = fn
         self._thunder_records, self._thunder_notes = history.records, history.notes
-        self._compile = functools.partial(
-            torch.compile, fn, backend=thunder, fullgraph=fullgraph, dynamic=dynamic, **_ISOLATED
-        )
+        self._fullgraph = fullgraph
+        self._compile = functools.partial(torch.compile, backend=thunder, **options)
         self._hooks = RemovableHandle.next_id
-        self._compiled = self._compile()
+        self._compiled = self._compile(_with_own_code(fn))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if RemovableHandle.next_id != self._hooks:
@@ -74,12 +77,9 @@ class DynamoFunction:
             return self._compiled(*args, **kwargs)
         except TorchRuntimeError as error:
             # PyTorch refuses a call: the program may catch that, which Dynamo does not see.
-            if self._compile.keywords["fullgraph"] or _started(self.__wrapped__, error):
+            if self._fullgraph or _started(self.__wrapped__, error):
                 raise
         return self.__wrapped__(*args, **kwargs)
-
-    def __get__(self, instance: Any, owner: type | None = None) -> Any:
-        return self if instance is None else MethodType(self, instance)
 
     def _notice_hooks(self) -> None:
         """Start anew if modules have new hooks: Dynamo guards the hooks of a module, but not that it has none.
@@ -91,7 +91,23 @@ class DynamoFunction:
         registries = [getattr(module, name) for module in modules for name in HOOKS]
         registries += [getattr(torch_module, f"_global{name}") for name in HOOKS]
         if any(key >= known for registry in registries for key in registry):
-            self._compiled = self._compile()
+            self._frames.clear()
+            self._compiled = self._compile(_with_own_code(self.__wrapped__))
+
+
+def _with_own_code(fn: Any) -> Any:
+    """The function with a code object of its own, where Dynamo keeps what it compiles and counts it, up to a limit.
+
+    Else all modules of a class would share the code of ``forward``. What Dynamo does not enter by itself (``torch.nn``)
+    it calls from a function of its own.
+    """
+    if not isinstance(fn, (FunctionType, MethodType)) or trace_rules.check(fn):
+        fn = wrap_inline(fn)
+    if isinstance(fn, MethodType):
+        return MethodType(_with_own_code(fn.__func__), fn.__self__)
+    copy = FunctionType(fn.__code__.replace(), fn.__globals__, fn.__name__, fn.__defaults__, fn.__closure__)
+    copy.__kwdefaults__ = fn.__kwdefaults__
+    return functools.update_wrapper(copy, fn)
 
 
 def _started(fn: Callable[..., Any], error: Exception) -> bool:

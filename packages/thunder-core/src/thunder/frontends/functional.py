@@ -8,14 +8,13 @@ Files and clocks are read once, when the program is captured.
 
 from __future__ import annotations
 
-import copy
 import functools
 import logging
 import threading
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from types import CellType, MethodType
+from types import CellType
 from typing import Any
 
 import torch
@@ -26,6 +25,7 @@ from thunder.capture.record import record, recording
 from thunder.frontends.binding import bind
 from thunder.frontends.cache import Cache, Entry
 from thunder.frontends.guards import Guards, alias_pattern, compile_guard
+from thunder.frontends.jitted import JittedFunction
 from thunder.frontends.places import CELL, identifier
 from thunder.frontends.pytree import Branch, Const, Leaf, Tree, snapshot
 from thunder.frontends.tracing import Tracing, Write, classes_kept
@@ -46,15 +46,15 @@ ATTEMPTS = 4
 """How often a capture is repeated while other threads draw random numbers."""
 
 
-class FunctionalFunction:
+class FunctionalFunction(JittedFunction):
     """``fn`` compiled. Thread-safe: programs are looked up without a lock and compiled under one.
 
     Calls under an active TorchFunctionMode, TorchDispatchMode or functorch transform (``vmap``, ``grad``) run ``fn``
     eagerly, since the mode must see its operations; calls while another program is recorded become part of that.
     """
 
-    def __init__(self, fn: Callable[..., Any], settings: Settings) -> None:
-        functools.update_wrapper(self, fn, updated=())
+    def __init__(self, fn: Callable[..., Any], settings: Settings, again: Callable[[Any], Any] | None = None) -> None:
+        super().__init__(fn, again or functools.partial(FunctionalFunction, settings=settings))
         self._fn = fn
         self._thunder_states = States()
         self._settings = replace(settings, states=self._thunder_states)
@@ -69,15 +69,6 @@ class FunctionalFunction:
                 cache.hits += 1
                 return entry.run(tensors)
         return self._missed(args, kwargs)
-
-    def __get__(self, instance: Any, owner: type | None = None) -> Any:
-        return self if instance is None else MethodType(self, instance)
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> FunctionalFunction:
-        return FunctionalFunction(copy.deepcopy(self._fn, memo), self._settings)
-
-    def __repr__(self) -> str:
-        return f"<thunder.jit of {self._cache.name}>"
 
     def _missed(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if recording():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,6 +9,7 @@ import torch
 from torch import fx
 from torch._dynamo.utils import get_metrics_context
 
+from thunder.capture.source import warn_at
 from thunder.errors import ThunderError
 from thunder.ir.symbol import Source
 from thunder.observe.history import Note
@@ -51,11 +51,9 @@ def eager(failure: Exception, line: Source | None) -> Note:
     reason = f"{type(failure).__name__}: {failure}"
     if isinstance(failure, ThunderError):
         reason = ": ".join(filter(None, (failure.what, failure.why)))
-    warnings.warn_explicit(
+    warn_at(
+        line,
         f"a part of the program runs eagerly, since it could not be compiled: {reason}\n"
         'THUNDER_STRICT=1 makes this an error with its traceback; TORCH_LOGS="+thunder" shows what was compiled.',
-        RuntimeWarning,
-        line.file if line else "<unknown>",
-        line.line if line else 0,
     )
     return Note("eager", line, reason)

@@ -115,7 +115,7 @@ def _writes(
     """What the program left in the slots and holders; its tensors are appended to ``leaves``."""
     slots = {(id(slot.holder), slot.key): slot for slot in binding.slots}
     owned = {id(holder) for _, holder in binding.owned}
-    places = [
+    places: list[tuple[Holder, str, str]] = [
         (holder, key, f"{name}: {key}") for name, holder in binding.owned for key in {**before[id(holder)], **holder}
     ]
     places += [(slot.holder, slot.key, slot.path) for slot in binding.slots if id(slot.holder) not in owned]

@@ -36,6 +36,8 @@ def derive(call: BoundSymbol, inputs: tuple[Var, ...], arriving: Layouts) -> Rul
 
 
 def _recorded(call: BoundSymbol, inputs: tuple[Var, ...], arriving: Layouts) -> Rule:
+    if _counts_from_storage(call):
+        raise CaptureError(f"{call.sym} counts from the beginning of a storage", why="types do not say where that is")
     log = Log("rule")
     with FakeTensorMode() as mode, torch._C._DisableAutocast():
         recorder = AtenRecorder(log, Standins(mode, log))
@@ -53,6 +55,13 @@ def _recorded(call: BoundSymbol, inputs: tuple[Var, ...], arriving: Layouts) -> 
     by_input = dict(zip((var for var in inputs if _needs(var)), found))
     gradients = [by_input.get(var) for var in inputs]
     return _rule(call.sym.name, log, boundary, inputs, outs, cotangents, gradients)
+
+
+def _counts_from_storage(call: BoundSymbol) -> bool:
+    """True for the relatives of ``as_strided``, if they are given an offset."""
+    if not any(part.startswith("as_strided") for part in call.sym.name.split(".")):
+        return False
+    return "storage_offset" in call.kwargs or any(isinstance(arg, int) for arg in call.args)
 
 
 def body(call: BoundSymbol, inputs: tuple[Var, ...]) -> Rule:

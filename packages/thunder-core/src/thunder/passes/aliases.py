@@ -33,7 +33,7 @@ def alias_results(
             sharing.setdefault(places[var].storage, []).append(var)
     early: list[BoundSymbol] = []
     late: list[BoundSymbol] = []
-    written = _first_writes(capture)
+    written = {} if torch.is_inference_mode_enabled() else _first_writes(capture)  # then autograd refuses others
     index = {var: i for i, op in reversed([*enumerate(trace.ops)]) for var in op.outputs}
 
     def made(var: Var) -> Var:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from functools import partial
@@ -11,6 +10,7 @@ from typing import Any, TypeVar
 
 import torch
 
+from thunder.capture.source import warn_at
 from thunder.grad.differentiate import arriving_at, carried
 from thunder.grad.rules import Rules
 from thunder.ir import tree
@@ -166,7 +166,7 @@ def _unless_failing(executor: Executor, op: BoundSymbol, fn: Callable[[], T]) ->
     except Exception as error:
         if os.environ.get("THUNDER_STRICT") == "1":
             raise
-        warnings.warn(f"{executor.name} is not used for {op.sym} at {op.source}: {error}", RuntimeWarning, stacklevel=2)
+        warn_at(op.source, f"{executor.name} is not used for {op.sym} at {op.source}: {error}")
         return No(f"it failed: {getattr(error, 'why', '') or getattr(error, 'what', '') or error}")
 
 

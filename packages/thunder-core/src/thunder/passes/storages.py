@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Collection, Iterable, Mapping, Set
 from dataclasses import dataclass
 
 import torch
@@ -43,7 +43,7 @@ class Members:
 
         base = max(self.inputs, key=reach) if self.inputs else self.all[0]
         low, high = spans[base]
-        outside = [var for var in self.all if spans[var][0] < low or spans[var][1] > high]
+        outside = [var for var in self._reaching() if spans[var][0] < low or spans[var][1] > high]
         if not outside and (_is_dense(base, high - low) or self._all_within(base)):
             return base
         if self.inputs and all(tensor(var).dtype == tensor(base).dtype for var in self.all):
@@ -72,14 +72,14 @@ class Members:
 
     def check_covered(self, written: Set[Var]) -> None:
         """Raise CaptureError for a write into gaps that the inputs leave: nothing would bring it to the caller."""
-        for var in self._outside(self.inputs, written.intersection(self.all)):
+        for var in self._outside(self.inputs, written & {*self.all}):
             raise CaptureError(
                 f"{var.name} is written where it reaches memory beside {self.inputs[0].name}",
                 why="a program writes into its inputs only, and these elements lie between those of the input",
                 fix='pass the whole tensor, or use frontend="dynamo"',
             )
 
-    def _outside(self, covering: Iterable[Var], others: Iterable[Var]) -> list[Var]:
+    def _outside(self, covering: Iterable[Var], others: Collection[Var]) -> list[Var]:
         """Those of the others that have an element which none of the covering variables has."""
         low, high = self.extent()
         memory = torch.zeros(high - low, dtype=torch.bool)
@@ -87,15 +87,19 @@ class Members:
         def seen(var: Var) -> torch.Tensor:
             return memory.as_strided(tensor(var).shape, tensor(var).stride or (), self.places[var].offset - low)
 
-        for var in covering:
+        for var in set(covering).intersection(self._reaching()):
             seen(var).fill_(True)
-        return [var for var in others if not seen(var).all()]
+        return [var for var in self._reaching() if var in others and not seen(var).all()]
 
     def extent(self) -> tuple[int, int]:
         """First element that a variable can reach, and the one after the last."""
         size = torch_dtype(tensor(self.all[0]).dtype).itemsize
-        spans = [span(tensor(var), self.places[var]) for var in self.all]
+        spans = [span(tensor(var), self.places[var]) for var in self._reaching()] or [(0, 0)]
         return min(low for low, _ in spans) // size, max(high for _, high in spans) // size
+
+    def _reaching(self) -> list[Var]:
+        """The variables that have elements."""
+        return [var for var in self.all if tensor(var).numel]
 
 
 def writes_of(op: BoundSymbol) -> list[Var]:
