@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -15,7 +15,8 @@ from thunder.ir.trace import Names, Stage, Trace
 from thunder.ir.types import Ref, TensorType, Var
 from thunder.lang.bind import bind
 from thunder.lang.names import canonical_name, resolve_symbol
-from thunder.lang.values import tensor_type, to_ir
+from thunder.lang.numbers import number
+from thunder.lang.values import difference, in_torch, numbers, tensor_type, to_ir
 from thunder.plugins.spec import Op
 
 
@@ -24,7 +25,7 @@ class Place:
     """Where a tensor lies: an identity of its storage, and the offset of its first element there."""
 
     storage: int
-    offset: int
+    offset: Any
 
 
 @dataclass(frozen=True)
@@ -52,15 +53,16 @@ def tensor_leaves(value: Any) -> list[torch.Tensor]:
 class Log:
     """Collects operations while a program runs. Tensors are variables by identity and are kept alive meanwhile."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, parameters: Sequence[Var] = ()) -> None:
         self.name = name
+        self._numbers = tuple(parameters)
         self.ops: list[BoundSymbol] = []
         self.params: list[Var] = []
         self.constants: dict[Var, torch.Tensor] = {}
         self.grad_off: set[int] = set()
         self.written: dict[int, tuple[TensorType, ...]] = {}
         self.region: str | None = None
-        self._names = Names()
+        self._names = Names(v.name for v in self._numbers)
         self._vars: dict[int, Var] = {}
         self._places: dict[Var, Place] = {}
         self._alive: list[torch.Tensor] = []
@@ -79,7 +81,7 @@ class Log:
         self._vars[id(t)] = var
         self._alive.append(t)
         if t.layout is torch.strided and not is_wrapped(t):
-            self._places[var] = Place(t.untyped_storage()._cdata, int(t.storage_offset()))
+            self._places[var] = Place(t.untyped_storage()._cdata, number(t.storage_offset()))
         return var
 
     def var(self, t: torch.Tensor) -> Var:
@@ -104,11 +106,11 @@ class Log:
         known = self.var(t)
         place, type = self._places.get(known), known.type
         assert isinstance(type, TensorType)
-        if place is None or known in self.params or t.numel() != type.numel:
+        if place is None or known in self.params or t.numel() != in_torch(type).numel:
             return False
         var = self.bind(t, Var(self._names.numbered("t"), tensor_type(t)))
         now = self._places[var]
-        args = (known, tuple(t.shape), t.stride(), now.offset - place.offset)
+        args = (known, numbers(t.shape), numbers(t.stride()), difference(now.offset, place.offset))
         self.ops.append(BoundSymbol(Symbol("thunder.prims.structural.strided_view"), args, outs=var, source=source))
         return now.storage == place.storage
 
@@ -208,7 +210,7 @@ class Log:
 
         trace = Trace(
             self.name,
-            tuple(self.params),
+            (*self.params, *self._numbers),
             tuple(self.ops),
             tree.map_tree(leaf_ir, result),
             Stage.CAPTURED,

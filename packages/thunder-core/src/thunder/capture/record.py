@@ -12,7 +12,7 @@ from unittest import mock
 
 import torch
 import torch.utils.checkpoint
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.autograd import forward_ad
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
@@ -23,7 +23,8 @@ from thunder.capture.source import locate
 from thunder.capture.torch_calls import OTHER_FRONT_END, TorchRecorder
 from thunder.errors import CaptureError
 from thunder.ir.effects import StateKind
-from thunder.ir.types import TensorType
+from thunder.ir.types import TensorType, Var
+from thunder.lang.numbers import fake_mode, symbolic_kernels
 from thunder.lang.values import empty
 from thunder.plugins.symbols import RECORDER
 
@@ -43,29 +44,31 @@ def record(
     inputs: Sequence[tuple[str, torch.Tensor | TensorType]],
     name: str = "computation",
     states: Mapping[str, StateKind] = MappingProxyType({}),
+    numbers: Sequence[Var] = (),
 ) -> Capture:
     """Run ``fn`` on fakes of the inputs and return what it did; the result is the list of leaves ``fn`` returned.
 
     inputs: name and example (or type) of each tensor that ``fn`` takes. states: what executors' symbols may touch.
+    numbers: parameters that the trace has besides: fakes and arguments of calls are computed from them.
 
     Autograd stays on, under the ambient grad mode, so the type of every value knows whether it requires grad.
     Raises CaptureError, with the user's line, for what cannot be recorded soundly; the user's own exceptions pass.
     """
-    fake_mode = FakeTensorMode()
-    log = Log(name)
+    mode = fake_mode()
+    log = Log(name, numbers)
     observer = Observer(log)
-    recorder = TorchRecorder(log, observer, fake_mode, states)
-    fakes = [_fake(fake_mode, stem, example) for stem, example in inputs]
+    recorder = TorchRecorder(log, observer, mode, states)
+    fakes = [_fake(mode, stem, example) for stem, example in inputs]
     for (stem, _), fake in zip(inputs, fakes):
         log.param(fake, stem)
     random_state = torch.get_rng_state()
     token = _ACTIVE.set(recorder)
     symbols = RECORDER.set(recorder)
     try:
-        with _transforms_closed(), _functions_recorded(), fake_mode, observer, recorder:
+        with _transforms_closed(), _functions_recorded(), mode, symbolic_kernels(), observer, recorder:
             result = list(fn(*fakes))
         _check_random_state(random_state)
-        with fake_mode:
+        with mode:
             return log.capture(recorder.fake(result))
     finally:
         RECORDER.reset(symbols)
@@ -95,6 +98,8 @@ def _fake(fake_mode: FakeTensorMode, name: str, t: torch.Tensor | TensorType) ->
     if isinstance(t, TensorType):
         with fake_mode:
             return empty(t).requires_grad_(t.requires_grad)
+    if isinstance(t, FakeTensor):
+        return t
     if is_traceable_wrapper_subclass(t):
         raise CaptureError(
             f"argument {name} is a {type(t).__name__}, which wraps other tensors",

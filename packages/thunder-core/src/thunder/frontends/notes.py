@@ -36,6 +36,11 @@ def specialised(names: Sequence[str], args: Sequence[Any], settings: Settings) -
     return Note("recompile", None, ", ".join([*sizes, *keys]) or "which of the inputs share storage")
 
 
+def by_size(failure: Exception, line: Source | None) -> Note:
+    """Why a graph is compiled anew for each size."""
+    return Note("by size", line, f"{type(failure).__name__}: {failure}")
+
+
 def graph_break(gm: fx.GraphModule) -> Note | None:
     """Why Dynamo ended this graph, if the program goes on behind it."""
     end = getattr(gm, "compile_subgraph_reason", None)

@@ -11,7 +11,7 @@ from thunder.ir.deps import last_uses
 from thunder.ir.spelling import Spelling
 from thunder.ir.symbol import BoundSymbol, Source
 from thunder.ir.trace import Stage, Trace
-from thunder.ir.types import TensorType, Type, contiguous_strides
+from thunder.ir.types import Number, NumberType, TensorType, Var, contiguous_strides
 
 _FREEING = (Stage.LOWERED, Stage.SCHEDULED)
 _INDENT = "    "
@@ -113,23 +113,28 @@ def _main(trace: Trace) -> Iterator[str]:
     inits = {e.handle: e.state.init for op in trace.ops for e in op.effects if e.handle and e.state.init}
     for module in sorted({init.partition(":")[0] for init in inits.values()}):
         yield f"{_INDENT}import {module}"
+    yield from (f"{_INDENT}{v.name} = {v.type.example}" for v in trace.params if isinstance(v.type, NumberType))
     yield f"{_INDENT}print("
     yield f"{_INDENT * 2}{trace.name}{opening}"
     for param in trace.params:
         init = inits[param].replace(":", ".") if param in inits else ""
-        sample = f"{init}({getattr(param.type, 'of', '')!r})" if init else _sample(param.type)
+        sample = f"{init}({getattr(param.type, 'of', '')!r})" if init else _sample(param)
         yield f"{_INDENT * 3}{sample},  # {param.name}"
     yield f"{_INDENT * 2}{closing}"
     yield f"{_INDENT})"
 
 
-def _sample(type: Type) -> str:
-    """An input of this type: random numbers; zeros where a number may be an index; None for what cannot be made."""
+def _sample(param: Var) -> str:
+    """An input of its type: random numbers; zeros where a number may be an index; None for what cannot be made."""
+    type = param.type
     if not isinstance(type, TensorType):
-        return "None"
+        return param.name if isinstance(type, NumberType) else "None"
     rest = f"dtype=torch.{type.dtype}, device={type.device!r}"
     if type.stride is None:
         return f"torch.zeros({type.shape}, {rest}, layout=torch.{type.layout})"
+    if any(isinstance(n, Number) for n in (*type.shape, *type.stride)):
+        fill = "normal_" if type.dtype in _RANDN else "zero_"
+        return f"torch.empty_strided({type.shape}, {type.stride}, {rest}).{fill}()"
     make = "torch.randn" if type.dtype in _RANDN else "torch.zeros"
     if type.stride == contiguous_strides(type.shape):
         return f"{make}({type.shape}, {rest})"
