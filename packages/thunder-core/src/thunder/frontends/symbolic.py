@@ -77,24 +77,28 @@ class Geometry:
 
 @dataclass(frozen=True)
 class Sizes:
-    """What Dynamo knows about the inputs of a graph: which of them are symbols, and how sizes depend on them.
+    """What Dynamo knows about the inputs of a graph: which of them are symbols, and how others depend on them.
 
-    symbols: by position of the input that has its value. tensors: by position, those with a symbolic size.
+    symbols: by position of the input that has its value. numbers: expressions, by position, of the other numbers.
+    tensors: by position, those with a symbolic size.
     """
 
     symbols: dict[int, Any]
+    numbers: dict[int, Any]
     tensors: dict[int, Geometry]
 
     @classmethod
     def of(cls, placeholders: Sequence[fx.Node]) -> Sizes | None:
         """None if no size is symbolic, or if some depends on what is no input."""
         examples = [node.meta.get("example_value") for node in placeholders]
-        symbols = {i: _expression(e) for i, e in enumerate(examples) if not isinstance(e, torch.Tensor)}
+        if not all(isinstance(e, torch.Tensor) or isinstance(_expression(e), sympy.Expr) for e in examples):
+            return None
+        numbers = {i: _expression(e) for i, e in enumerate(examples) if not isinstance(e, torch.Tensor)}
+        symbols = {i: numbers.pop(i) for i, e in [*numbers.items()] if isinstance(e, sympy.Symbol)}
         strided = {i: e for i, e in enumerate(examples) if isinstance(e, torch.Tensor) and e.layout is torch.strided}
         tensors = {i: g for i, g in ((i, Geometry.of(e)) for i, e in strided.items()) if g.symbols}
-        given = set(symbols.values())
-        known = all(isinstance(symbol, sympy.Symbol) for symbol in given)
-        return cls(symbols, tensors) if given and known and all(g.symbols <= given for g in tensors.values()) else None
+        used = set().union(*(g.symbols for g in tensors.values()), *(e.free_symbols for e in numbers.values()))
+        return cls(symbols, numbers, tensors) if symbols and used <= set(symbols.values()) else None
 
 
 class Inputs:
@@ -112,6 +116,10 @@ class Inputs:
         self._known = {symbol: sympy.sympify(known[i]) for i, symbol in sizes.symbols.items()}
         self._now = {symbol: args[i] for i, symbol in sizes.symbols.items()}
         self.values = [known.get(i, arg) for i, arg in enumerate(args)]
+        for i, expression in sizes.numbers.items():
+            self.values[i] = self._size(expression)
+            if int(expression.xreplace(self._now)) != args[i]:
+                raise CaptureError(f"{names[i]} is not what Dynamo guards", why=f"it is {args[i]}, not {expression}")
         for i, geometry in sizes.tensors.items():
             self.values[i] = self._fake(names[i], args[i], geometry)
 
@@ -124,15 +132,17 @@ class Inputs:
         holds, places, values = self._numbers.condition(), [*self._small], [*self._small.values()]
         return lambda args: holds(*self.numbers(args)) and [args[i] for i in places] == values
 
+    def _size(self, size: Any) -> Any:
+        """A size as the program computes it."""
+        return self._numbers.of(size.xreplace(self._known)) if isinstance(size, sympy.Expr) else size
+
     def _fake(self, name: str, t: torch.Tensor, known: Geometry) -> torch.Tensor:
         if type(t) is not torch.Tensor or t.is_conj() or t.is_neg():
             raise CaptureError(f"{name} is not a plain tensor", why="only such are compiled for many sizes")
         now = known.map(lambda size: int(size.xreplace(self._now)) if isinstance(size, sympy.Expr) else size)
         if now != Geometry.of(t):
             raise CaptureError(f"the sizes of {name} are not those that Dynamo guards", why=f"{Geometry.of(t)}, {now}")
-        sizes = known.map(
-            lambda size: self._numbers.of(size.xreplace(self._known)) if isinstance(size, sympy.Expr) else size
-        )
+        sizes = known.map(self._size)
         like: dict[str, Any] = {"dtype": t.dtype, "device": t.device}
         with self._numbers.mode, torch.inference_mode() if t.is_inference() else torch.enable_grad():
             fake = torch.empty_strided(sizes.shape, sizes.stride, **like)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence, Set
 from dataclasses import dataclass, replace
+from operator import itemgetter
 
 from thunder.capture.fakes import result_types
 from thunder.grad.rule import Instance, Layouts, Rule
@@ -120,10 +121,10 @@ def fresh_layout(type: object) -> TensorType:
 def _is_dense(shape: Sequence[int], stride: Sequence[int]) -> bool:
     """True if the elements fill their memory without gaps or overlaps."""
     step = 1
-    for size, distance in sorted((s, e) for e, s in zip(shape, stride) if e != 1):
-        if size != step:
+    for distance, extent in sorted(((s, e) for e, s in zip(shape, stride) if e != 1), key=itemgetter(0)):
+        if distance != step:
             return False
-        step *= distance
+        step *= extent
     return True
 
 
