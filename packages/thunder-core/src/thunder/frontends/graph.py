@@ -1,7 +1,8 @@
 """A graph that Dynamo captured, as a compiled callable.
 
-Dynamo hands over a graph before all that a compilation depends on is known: sizes may be symbolic, and an executor may
-depend on ambient settings. So a graph is compiled when it runs, once for each key.
+Dynamo hands over a graph before all that a compilation depends on is known: an executor may depend on ambient settings.
+So a graph is compiled when it runs, once for each key. With symbolic sizes, it is compiled for many sizes, and what a
+program asked about them becomes the condition under which it runs; Dynamo's own guards are left alone.
 """
 
 from __future__ import annotations
@@ -66,6 +67,7 @@ class Graph:
         self._run = many if self._sizes is not None else by_sizes
         self._compiled = 0
         self._line: Source | None = None
+        self._many: list[Inputs] = []
         for note in (recompile(), graph_break(gm)):
             if note is not None:
                 self._note(note)
@@ -114,6 +116,7 @@ class Graph:
             self._note(by_size(failure, self._line))
             return None
         self._keep(program, args)
+        self._many.append(inputs)
         holds, apart = inputs.condition(), program.needs_alias_guard
         admits = (lambda args: holds(args) and not overlaps(args)) if apart else holds
         return admits, lambda args: program(tensors(args), inputs.numbers(args))
@@ -138,7 +141,8 @@ class Graph:
     def _keep(self, program: Program, args: Sequence[Any]) -> None:
         """Take note of a program that was compiled for arguments."""
         if self._compiled:
-            self._note(specialised(self._names, args, self._settings))
+            unlike = [inputs.broken(args) for inputs in self._many]
+            self._note(specialised(self._names, args, self._settings, unlike))
         self._compiled += 1
         self._history.records.append(program.record)
         report(program.record)

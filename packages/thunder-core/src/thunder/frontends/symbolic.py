@@ -132,6 +132,10 @@ class Inputs:
         holds, places, values = self._numbers.condition(), [*self._small], [*self._small.values()]
         return lambda args: holds(*self.numbers(args)) and [args[i] for i in places] == values
 
+    def broken(self, args: Sequence[Any]) -> str | None:
+        """Which test of sizes does not hold for other inputs of the graph."""
+        return self._numbers.broken(self.numbers(args))
+
     def _size(self, size: Any) -> Any:
         """A size as the program computes it."""
         return self._numbers.of(size.xreplace(self._known)) if isinstance(size, sympy.Expr) else size

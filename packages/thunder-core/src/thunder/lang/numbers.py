@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextvars import ContextVar
 from typing import Any
 
@@ -58,11 +58,21 @@ class Numbers:
 
     def condition(self) -> Callable[..., bool]:
         """Whether the program is valid for values of the parameters, by what has been asked about them so far."""
-        names = [param.name for param in self.params]
-        known = [f"({self.spelt(guard.expr)})" for guard in self._env.guards]
-        tests = dict.fromkeys([*(f"{name} > 1" for name in names), *known])
-        code = f"lambda {', '.join(names)}: {' and '.join(tests) or True}"
-        return eval(code, {"math": math, "torch": torch})
+        return self._function(" and ".join(self.tests()) or "True")
+
+    def tests(self) -> list[str]:
+        """What must hold for values of the parameters, as Python expressions."""
+        least = [f"({param.name} > 1)" for param in self.params]
+        return [*dict.fromkeys([*least, *(f"({self.spelt(guard.expr)})" for guard in self._env.guards)])]
+
+    def broken(self, values: Iterable[int]) -> str | None:
+        """The first test that does not hold for values of the parameters."""
+        values = tuple(values)
+        return next((test for test in self.tests() if not self._function(test)(*values)), None)
+
+    def _function(self, expression: str) -> Callable[..., bool]:
+        names = ", ".join(param.name for param in self.params)
+        return eval(f"lambda {names}: {expression}", {"math": math, "torch": torch})
 
     def owns(self, number: Any) -> bool:
         """True if it is a symbolic number of this program."""
