@@ -14,6 +14,7 @@ from thunder.capture.fakes import by_real_kernel
 from thunder.capture.log import Log, tensor_leaves
 from thunder.capture.source import user_source
 from thunder.errors import CaptureError
+from thunder.lang.numbers import symbolic_kernels
 from thunder.prims.facts import (
     changes_metadata,
     functional_operators,
@@ -38,7 +39,8 @@ class AtenRecorder(TorchDispatchMode):
     ) -> Any:
         kwargs = kwargs or {}
         try:
-            out = op(*args, **kwargs)
+            with symbolic_kernels():
+                out = op(*args, **kwargs)
         except RuntimeError as error:
             out = by_real_kernel(op, args, kwargs, error)
         if op is torch.ops.aten.detach.default and self.log.knows(args[0]):
@@ -119,7 +121,8 @@ class Observer(TorchDispatchMode):
     ) -> Any:
         kwargs = kwargs or {}
         try:
-            out = op(*args, **kwargs)
+            with symbolic_kernels():
+                out = op(*args, **kwargs)
         except RuntimeError as error:
             out = by_real_kernel(op, args, kwargs, error)
         if op in _QUERIES:

@@ -24,7 +24,7 @@ from thunder.capture.torch_calls import OTHER_FRONT_END, TorchRecorder
 from thunder.errors import CaptureError
 from thunder.ir.effects import StateKind
 from thunder.ir.types import TensorType, Var
-from thunder.lang.numbers import fake_mode, symbolic_kernels
+from thunder.lang.numbers import fake_mode
 from thunder.lang.values import empty
 from thunder.plugins.symbols import RECORDER
 
@@ -65,7 +65,7 @@ def record(
     token = _ACTIVE.set(recorder)
     symbols = RECORDER.set(recorder)
     try:
-        with _transforms_closed(), _functions_recorded(), mode, symbolic_kernels(), observer, recorder:
+        with _transforms_closed(), _functions_recorded(), mode, observer, recorder:
             result = list(fn(*fakes))
         _check_random_state(random_state)
         with mode:

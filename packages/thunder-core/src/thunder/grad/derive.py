@@ -17,7 +17,7 @@ from thunder.grad.rule import Layouts, Rule
 from thunder.ir import tree
 from thunder.ir.symbol import BoundSymbol, Symbol
 from thunder.ir.types import Const, Ref, TensorType, Var
-from thunder.lang.numbers import fake_mode, symbolic_kernels
+from thunder.lang.numbers import fake_mode
 from thunder.lang.values import empty
 from thunder.passes.dce import live
 from thunder.passes.functionalize import Memory
@@ -38,7 +38,7 @@ def derive(call: BoundSymbol, inputs: tuple[Var, ...], arriving: Layouts) -> Rul
 def _recorded(call: BoundSymbol, inputs: tuple[Var, ...], arriving: Layouts) -> Rule:
     log = Log("rule")
     recorder = AtenRecorder(log)
-    with fake_mode(), symbolic_kernels(), torch._C._DisableAutocast():
+    with fake_mode(), torch._C._DisableAutocast():
         values = {var: _input(log, var) for var in inputs}
         with recorder, torch.enable_grad():
             outs = [leaf if isinstance(leaf, torch.Tensor) else None for leaf in tree.leaves(run_on(call, values))]
@@ -58,7 +58,7 @@ def _recorded(call: BoundSymbol, inputs: tuple[Var, ...], arriving: Layouts) -> 
 def body(call: BoundSymbol, inputs: tuple[Var, ...]) -> Rule:
     """The ATen operators a call is made of, without a derivative."""
     log = Log("body")
-    with fake_mode(), symbolic_kernels(), torch._C._DisableAutocast(), torch.no_grad():
+    with fake_mode(), torch._C._DisableAutocast(), torch.no_grad():
         values = {var: _input(log, var) for var in inputs}
         with AtenRecorder(log):
             outs = [leaf if isinstance(leaf, torch.Tensor) else None for leaf in tree.leaves(run_on(call, values))]

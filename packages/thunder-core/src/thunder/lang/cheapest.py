@@ -37,7 +37,7 @@ class _Watch(TorchDispatchMode):
 def cheapest_call(op: BoundSymbol) -> str:
     """``"module:attribute"`` of the cheapest callable for an ATen call; it is tried to reach that very operator."""
     name = op.sym.name
-    op = _by_example(op)
+    op = _by_example(op) if op.is_symbolic else op
     overload = resolve_symbol(name)
     form = (name, len(op.args), tuple(op.kwargs), tuple(_kind(arg) for arg in op.args))
     return _found(form, overload, _Call(op))

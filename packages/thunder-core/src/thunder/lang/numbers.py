@@ -33,7 +33,7 @@ class Numbers:
 
     def __init__(self) -> None:
         self.params: list[Var] = []
-        self._env = ShapeEnv(duck_shape=False)
+        self._env = ShapeEnv(duck_shape=False, allow_scalar_outputs=False, allow_dynamic_output_shape_ops=False)
         self.mode = FakeTensorMode(shape_env=self._env)
         self._printer = _Printer()
         self._examples: dict[sympy.Symbol, int] = {}
@@ -110,7 +110,10 @@ def fake_mode() -> FakeTensorMode:
 
 
 def symbolic_kernels() -> contextlib.AbstractContextManager[None]:
-    """Calls inside are dispatched to kernels that take symbolic sizes, where those of C++ do not."""
+    """Operators called inside run PyTorch's kernels for symbolic sizes, where those of C++ take plain ones.
+
+    For calls below autograd: above it, what such a kernel does is not all that the operator does.
+    """
     return enable_python_dispatcher() if _ACTIVE.get() is not None else contextlib.nullcontext()
 
 
