@@ -6,12 +6,15 @@ import json
 import sys
 
 import pytest
+import torch
 from typer.testing import CliRunner
 
 import thunder
+from tests.core.testing.racing import racer
 from thunder import cli
 from thunder.executors import torch as torch_executor
 from thunder.extend import Check, CheckResult, Executor, Option
+from thunder.observe import machine
 from thunder.plugins.discovery import Found, Status
 from thunder.plugins.manager import Registry
 
@@ -44,6 +47,9 @@ AWAY = found("away", Status.UNAVAILABLE, why="no [device] here", fix="buy one", 
 BROKEN = found("broken", Status.BROKEN, why="it is broken", fix="mend it")
 
 
+SMALL = machine.Work("linear", torch.nn.functional.linear, ((8, 4), (6, 4)), torch.float32, 1e3)
+
+
 @pytest.fixture
 def run(monkeypatch):
     """Runs the command line in a process that has certain plugins."""
@@ -52,6 +58,7 @@ def run(monkeypatch):
         known = Registry([*Registry().found, *plugins])
         monkeypatch.setattr(cli, "registry", lambda: known)
         monkeypatch.setattr(cli, "discover", lambda: known.found)
+        monkeypatch.setattr(machine, "WORKS", (SMALL,))
         monkeypatch.setenv("COLUMNS", "200")
         return CliRunner().invoke(cli.app, arguments)
 
@@ -141,6 +148,20 @@ def test_doctor_minds_broken_plugins(run, monkeypatch, plugin, code):
     cli.resolve.cache_clear()
     assert result.exit_code == code
     assert plugin.fix in result.output
+
+
+def test_doctor_measures_the_machine(run, monkeypatch):
+    """Executors that can run a call are timed beside PyTorch; the others say why they cannot."""
+    monkeypatch.setattr(torch_executor, "check_program", ok)
+    takes, refuses = racer("takes", "often"), racer("refuses", "once")
+    plugin = found("racing", Status.AVAILABLE, executors=(takes, refuses))
+    cli.resolve.cache_clear()
+    result = run(["doctor"], plugin)
+    cli.resolve.cache_clear()
+    row = result.output[result.output.index("GF/s") :]
+    for text in ("linear float32 (8, 4) x (6, 4)", "torch", "takes", "refuses: the rows are not one row"):
+        assert text in row
+    assert row.index("torch") < row.index("takes ")
 
 
 PROGRAM = """

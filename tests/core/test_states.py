@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from dataclasses import replace
 
 import pytest
@@ -11,8 +12,8 @@ import torch.nn.functional as F
 from torch import nn
 
 import thunder
-from thunder.errors import ThunderError
-from thunder.extend import Scope
+from thunder.errors import PluginError, ThunderError
+from thunder.extend import Claim, Executor, Op, Scope, StateKind, Updates, symbol
 from thunder.testing.fakes import FAKE, kernels
 
 FRONT_ENDS = ("functional", "dynamo")
@@ -165,6 +166,53 @@ def test_wider_scopes_share_one_instance(scope):
     assert [len(states) for states in closed] == [1, 1]
     assert (closed[0] == closed[1]) is (scope is Scope.PROCESS)
     assert len([name for name, _ in kernels.CALLS if name == "fake.sync_backward"]) == 2
+
+
+def counted_mm(x, w):
+    return symbol("counting.mm")(x, w)
+
+
+def run_mm(x, w, states):
+    states[0].update(x)
+    return x @ w
+
+
+COUNTING = Executor(
+    name="counting",
+    symbols=(Op("counting.mm", impl=f"{__name__}:run_mm", meta="torch:mm", effects=(Updates("counting.seen"),)),),
+    states=(StateKind(name="counting.seen", init="thunder.testing.fakes.kernels:Scales", scope=Scope.CALLSITE),),
+    claims=(Claim("aten.mm", lower=f"{__name__}:counted_mm"),),
+)
+
+
+def test_an_operator_of_a_derivative_has_no_state_of_its_own():
+    """It has no name that is the same in the next compilation, so another operator would get its state."""
+    jitted = thunder.jit(torch.mm, executors=[COUNTING], frontend="functional")
+    x, w = torch.randn(2, 3), torch.randn(3, 4)
+    for rows in (2, 5):
+        jitted(torch.randn(rows, 3), w)
+    (state,) = thunder.executor_state(jitted)["counting.seen"].values()
+    assert state.updates == 2
+    with pytest.raises(PluginError, match=r"counting\.seen belongs to a call of the program"):
+        jitted(x.requires_grad_(), w).sum().backward()
+    wider = replace(COUNTING, states=(replace(COUNTING.states[0], scope=Scope.TRACE),))
+    jitted = thunder.jit(torch.mm, executors=[wider], frontend="functional")
+    jitted(x, w).sum().backward()
+    assert thunder.executor_state(jitted)["counting.seen"][""].updates >= 2
+
+
+def test_torch_compile_does_not_keep_states():
+    from thunder.frontends.dynamo import backend
+
+    for executors, warned in (([FAKE], True), ("torch", False)):
+        torch._dynamo.reset()
+        compiled = torch.compile(Model(), backend=backend, options={"executors": executors})
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", RuntimeWarning)
+            compiled(torch.randn(2, 4)).sum().backward()
+        found = [str(w.message) for w in caught if "Use thunder.jit" in str(w.message)]
+        assert bool(found) is warned
+        assert all(text.startswith("fake.forward, fake.backward: ") for text in found)
 
 
 def test_only_jitted_functions_have_states():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from typing import Any
 
 import torch
 
@@ -11,10 +12,10 @@ from tests.fuzz.compare import Declined, difference
 from tests.fuzz.program import Program
 
 
-def verdict(program: Program, frontend: str = "functional") -> tuple[str, str]:
-    """``right``, ``declined`` or ``wrong``, and the reason in words."""
+def verdict(program: Program, frontend: str = "functional", **settings: Any) -> tuple[str, str]:
+    """``right``, ``declined`` or ``wrong``, and the reason in words. settings: of ``thunder.jit``."""
     make, fn = program.functions()
-    jit = thunder.jit(fn, frontend=frontend)
+    jit = thunder.jit(fn, frontend=frontend, **settings)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:

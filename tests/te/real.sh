@@ -22,11 +22,11 @@ if [ ! -e "$venv/.ready" ]; then
         MAX_JOBS=${MAX_JOBS:-2} CUDA_HOME=$cuda CPLUS_INCLUDE_PATH=$headers \
         $pip install --no-build-isolation --no-deps --no-binary transformer-engine-torch "transformer-engine-torch==$version"
     $pip install pytest pytest-xdist hypothesis expecttest transformers pluggy rich typer
-    $pip install --no-deps --editable "$root/packages/thunder-core" --editable "$root/packages/thunder-te"
     touch "$venv/.ready"
 fi
 
 cd "$root"
+"$venv/bin/pip" --quiet install --no-deps --editable packages/thunder-core --editable packages/thunder-te
 export OMP_NUM_THREADS=1 NVTE_UNFUSED_FP8_UPDATE=1
 "$venv/bin/python" -m pytest tests/te/real_library.py -q
-"$venv/bin/python" -m pytest tests/core -q -n 2 -m "not slow and not exhaustive"
+"$venv/bin/python" -m pytest tests/core -q -n "${WORKERS:-2}" -m "not slow and not exhaustive"

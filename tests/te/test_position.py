@@ -10,6 +10,7 @@ from unittest import mock
 import pytest
 import torch
 from hypothesis import given, settings
+from torch.utils.checkpoint import checkpoint
 
 import thunder
 import thunder_te
@@ -106,6 +107,34 @@ def test_checkpointing_changes_nothing(spec: Spec) -> None:
             values = [train(jitted, spec, seed) for seed in range(2)]
         found.append((values, jitted.executor_state_dict()))
     torch.testing.assert_close(found[0], found[1], rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("frontend", ["functional", "dynamo"])
+def test_recomputation_uses_the_scales_of_its_forward(frontend):
+    """Which the sync at the end of forward has replaced by then: they are saved, and not read again."""
+    block = torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.GELU(), torch.nn.Linear(32, 16), torch.nn.Tanh())
+
+    class Checkpointed(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.block = block
+
+        def forward(self, x):
+            return checkpoint(self.block, x, use_reentrant=False)
+
+    jitted = thunder.jit(Checkpointed(), executors=[TE], frontend=frontend)
+    for _ in range(2):
+        with thunder_te.autocast(recipe=RECIPE):
+            jitted(torch.randn(8, 16) * 10).sum().backward()
+    backward = thunder.last_backward_traces(jitted)[-1]
+    again = [op for op in backward.ops if op.sym.name == "te.reference.linear_fwd"]
+    assert len(again) == 2
+    scales = [op.args[3] for op in again]
+    assert all(v in backward.params for v in scales)
+    assert {op.sym.name for op in backward.ops}.isdisjoint({"te.scales", "te.observe", "te.sync_fp8_meta_fwd"})
+    forward = thunder.last_traces(jitted)[-1]
+    made = {op.outputs[0]: op.sym.name for op in forward.ops if op.outputs}
+    assert [made[v] for v in scales] == ["te.scales"] * 2
 
 
 @pytest.mark.parametrize("frontend", ["functional", "dynamo"])

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import datetime
 import os
 import pickle
 import subprocess
 import sys
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -14,6 +17,7 @@ import torch.distributed as dist
 from torch import nn
 
 import thunder
+import thunder.errors
 import thunder_te
 from tests.te.fp8 import History
 from thunder_te.plugin import TE
@@ -64,8 +68,9 @@ def run(rank: int, world: int, scenario: str, frontend: str, folder: str) -> Non
         module.route = routes(scenario, rank, step)
         module.zero_grad()
         counts.clear()
+        idle = scenario == "idle" and rank == 1 and step == 1  # it has no data of its own
         with thunder_te.autocast(recipe=recipe, amax_reduction_group=group):
-            jitted(inputs(rank, step)).square().mean().backward()
+            (jitted(inputs(0 if idle else rank, step)).square().mean() * (not idle)).backward()
             if rank == 0:
                 with torch.no_grad():  # evaluation on one process alone
                     jitted(inputs(7, step))
@@ -81,8 +86,27 @@ def run(rank: int, world: int, scenario: str, frontend: str, folder: str) -> Non
     dist.destroy_process_group()
 
 
-def processes(world: int, scenario: str, frontend: str, folder: Path) -> list[list[tuple[int, dict]]]:
-    code = "import sys; from tests.te.test_reduction import run; r, w, *rest = sys.argv[1:]; run(int(r), int(w), *rest)"
+def leave_alone(rank: int, world: int, scenario: str, frontend: str, folder: str) -> None:
+    """The first process trains, the others do not; it leaves the error that it gets."""
+    timeout = datetime.timedelta(seconds=5)
+    dist.init_process_group("gloo", f"file://{folder}/store", rank=rank, world_size=world, timeout=timeout)
+    error = None
+    if rank == 0:
+        jitted = thunder.jit(Net(), executors=[TE, ...], frontend=frontend)
+        try:
+            with thunder_te.autocast(recipe=thunder_te.DelayedScaling()):
+                jitted(inputs(0, 0))
+        except thunder.errors.ExecutionError as caught:
+            error = str(caught)
+    Path(folder, f"rank{rank}").write_bytes(pickle.dumps(error))
+    while not all(Path(folder, f"rank{other}").exists() for other in range(world)):
+        time.sleep(0.1)
+
+
+def processes(world: int, scenario: str, frontend: str, folder: Path, what: str = "run") -> list[Any]:
+    code = (
+        f"import sys; from tests.te.test_reduction import {what}; r, w, *a = sys.argv[1:]; {what}(int(r), int(w), *a)"
+    )
     path = os.pathsep.join([str(ROOT), *sys.path])
     env = {**os.environ, "PYTHONPATH": path, "THUNDER_STRICT": "1", "OMP_NUM_THREADS": "1"}
     running = [
@@ -132,6 +156,22 @@ def test_a_layer_that_is_unused_on_some_processes_hangs_none(scenario, tmp_path)
         for site in ("layers.0.weight",):
             same(found[0][step][1][site], found[1][step][1][site])
     assert "layers.2.weight" in found[0][-1][1]
+
+
+@pytest.mark.slow
+def test_a_process_without_data_takes_part(tmp_path):
+    """With a loss that counts for nothing: its gradients are zero, and the largest of zero and others is theirs."""
+    found = processes(2, "idle", "functional", tmp_path)
+    for step in range(STEPS):
+        assert [ranks[step][0] for ranks in found] == [2, 2]
+        same(found[0][step][1], found[1][step][1])
+
+
+@pytest.mark.slow
+def test_a_process_that_is_left_alone_gets_an_error(tmp_path):
+    error, _ = processes(2, "", "functional", tmp_path, "leave_alone")
+    assert "the scales of the forward step were not reduced over 2 processes" in error
+    assert "multiply the loss by zero" in error
 
 
 @pytest.mark.slow

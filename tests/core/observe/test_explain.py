@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,6 +13,7 @@ from thunder.ir.trace import Stage, Trace
 from thunder.ir.types import OpaqueType, TensorType, Var
 from thunder.observe.explain import Explanation, explain, rows, state_uses
 from thunder.observe.history import Note, last_backward_traces, last_traces
+from thunder.runtime.program import CompilationRecord
 
 TYPE = TensorType((4, 8), (8, 1), "float32", "cpu")
 STATE = StateKind(name="ex.amax", close="ex.sync")
@@ -40,9 +39,7 @@ def trace(ops, stage=Stage.SELECTED):
 def record(ops, *, forward=(), backward=()):
     scheduled = [trace(forward, Stage.SCHEDULED)] if forward else []
     back = [trace(backward, Stage.SCHEDULED)] if backward else []
-    return SimpleNamespace(
-        traces=[trace(ops), *scheduled], backward_traces=back, times={"capture": 0.012, "fuse": 0.003}
-    )
+    return CompilationRecord("computation", [trace(ops), *scheduled], back, {"capture": 0.012, "fuse": 0.003})
 
 
 @given(st.lists(st.tuples(st.sampled_from(["torch.sin", "torch.cos"]), st.integers(1, 3)), min_size=1, max_size=30))

@@ -170,7 +170,7 @@ def test_printed_programs_run_by_themselves(frontend, tmp_path):
 @pytest.mark.parametrize("reentrant", [False, True])
 @pytest.mark.parametrize("recompute", ["forbid", "replay"])
 def test_checkpointing(recompute, reentrant):
-    """Forward state is touched again only where its kind allows that, and then closed in backward."""
+    """Forward state is touched again only where its kind allows that, and what is touched is closed in backward."""
     first, second = mlp(), nn.Linear(2, 2)
     fake = replace(FAKE, states=tuple(replace(kind, recompute=recompute) for kind in FAKE.states))
 
@@ -179,15 +179,35 @@ def test_checkpointing(recompute, reentrant):
 
     jitted, x = thunder.jit(program, executors=[fake], frontend="functional"), torch.randn(3, 4, requires_grad=True)
     out = jitted(x)
-    assert closings() == [(FORWARD, 3)] * (recompute == "forbid")
-    out.square().sum().backward()
-    assert sorted(closings()) == [(BACKWARD, 3), (FORWARD, 3)][: 1 + (recompute == "replay")]
-    updates = {site: state.updates for site, state in thunder.executor_state(jitted)["fake.forward"].items()}
     # The second linear of the region makes nothing that backward needs, so it is not run again.
+    assert closings() == [(FORWARD, 3 if recompute == "forbid" else 2)]
+    out.square().sum().backward()
+    assert sorted(closings()) == [(BACKWARD, 3), (FORWARD, 1)][: 1 + (recompute == "replay")]
+    updates = {site: state.updates for site, state in thunder.executor_state(jitted)["fake.forward"].items()}
     assert sorted(updates.values()) == ([1, 1, 1] if recompute == "forbid" else [1, 1, 2])
     actual, x.grad = x.grad, None
     program(x).square().sum().backward()
     torch.testing.assert_close(actual, x.grad)
+
+
+def test_results_that_are_propagated_separately_close_what_they_replay():
+    """Every touch is followed by a close, and no instance is closed that was not touched (the fake refuses that)."""
+    first, second = nn.Sequential(nn.Linear(4, 2), nn.ReLU()), nn.Sequential(nn.Linear(4, 2), nn.ReLU())
+    fake = replace(FAKE, states=tuple(replace(kind, recompute="replay") for kind in FAKE.states))
+
+    def program(x, y):
+        return checkpoint(first, x, use_reentrant=False) * 2, checkpoint(second, y, use_reentrant=False).square()
+
+    jitted = thunder.jit(program, executors=[fake], frontend="functional")
+    x, y = torch.randn(3, 4, requires_grad=True), torch.randn(3, 4, requires_grad=True)
+    for order in ((0, 1), (1, 0), (0,)):
+        outs = jitted(x, y)
+        closings()
+        for n in order:
+            outs[n].sum().backward()
+            assert sorted(closings()) == [(BACKWARD, 1), (FORWARD, 1)]
+    states = list(thunder.executor_state(jitted)["fake.forward"].values())
+    assert sorted((s.updates, s.closes, len(s.pending)) for s in states) == [(5, 2, 1), (6, 3, 0)]
 
 
 @pytest.mark.parametrize("frontend", FRONT_ENDS)

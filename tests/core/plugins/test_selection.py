@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from types import ModuleType
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,7 +12,7 @@ from hypothesis import strategies as st
 from thunder.errors import PluginError
 from thunder.executors.python import PYTHON
 from thunder.executors.torch import TORCH
-from thunder.extend import Claim, Cuda, Distribution, Executor
+from thunder.extend import Claim, Cuda, Distribution, Executor, Modules, Probe
 from thunder.plugins.manager import Registry, registry
 from thunder.plugins.selection import default_executors, select_executors
 
@@ -173,6 +176,35 @@ def test_distribution(monkeypatch, installed_version, specifier, met):
     unmet = Distribution("anything", specifier).unmet()
     assert (unmet is None) is met
     assert met or installed_version in unmet.why
+
+
+@pytest.mark.parametrize(
+    ("names", "met"),
+    [(("no_such_module", "json"), True), (("no_such_module", "nor_this"), False), (("made_by_hand",), True)],
+)
+def test_modules(monkeypatch, names, met):
+    monkeypatch.setitem(sys.modules, "made_by_hand", ModuleType("made_by_hand"))
+    unmet = Modules(any_of=names, install="make it").unmet()
+    assert (unmet is None) is met
+    assert met or (unmet.fix == "make it" and "no_such_module or nor_this" in unmet.why)
+
+
+def nothing_missing() -> str:
+    return ""
+
+
+def an_entry_point_missing() -> str:
+    return "no entry point"
+
+
+@pytest.mark.parametrize(
+    ("function", "why"),
+    [("nothing_missing", None), ("an_entry_point_missing", "no entry point"), ("no_such_function", "AttributeError")],
+)
+def test_probe(function, why):
+    unmet = Probe(run=f"{__name__}:{function}", fix="get it").unmet()
+    assert (unmet is None) is (why is None)
+    assert why is None or (why in unmet.why and unmet.fix == "get it")
 
 
 ITEMS = st.lists(st.sampled_from([*NAMES, *LAST, ..., *[f"-{name}" for name in NAMES]]), max_size=8)

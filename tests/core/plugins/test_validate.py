@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from thunder.extend import Claim, Distribution, Executor, Grad, Op, Option, Reads, StateKind, Updates, Writes
+from thunder.extend import Claim, Distribution, Executor, Fuser, Grad, Op, Option, Reads, StateKind, Updates, Writes
 from thunder.plugins.targets import unknown_targets, unresolved
 from thunder.plugins.validate import RESERVED, import_strings, validate
 
@@ -28,6 +28,7 @@ GOOD = Executor(
     cache_key="math:floor",
     before=("torch",),
 )
+FUSER = Fuser(supports="math:sin", compile="math:cos")
 OP, CLOSER = GOOD.symbols
 AMAX, SCALE = GOOD.states
 (CLAIM,) = GOOD.claims
@@ -92,11 +93,23 @@ FAULTS = {
     "option default no choice": (wrong(options=(Option("a", int, 3, "", choices=(1, 2)),)), "option", "default 3"),
     "list": (wrong(claims=[CLAIM]), "structure", "claims: list instead of a tuple of Claim"),
     "item": (wrong(symbols=("mine.mm",)), "structure", "symbols: 'mine.mm' instead of Op"),
-    "one need": (wrong(needs=Distribution("torch")), "structure", "instead of a tuple of Distribution or Cuda"),
+    "one need": (wrong(needs=Distribution("torch")), "structure", "Distribution or Modules or Cuda or Probe"),
     "text for names": (wrong(before="torch"), "structure", "before: str instead of a tuple of str"),
     "effects": (wrong(symbols=(replace(OP, effects=("mine.amax",)),)), "structure", "symbol 'mine.mm', effects"),
     "grad": (wrong(claims=(replace(CLAIM, grad=("m:f", "m:g")),)), "structure", "claim on 'torch.bmm': grad is"),
+    "fuser": (wrong(fuser="math:sin"), "structure", "fuser: 'math:sin' instead of a Fuser"),
+    "fuser's code": (wrong(fuser=replace(FUSER, pays="math.sin")), "import", "fuser, pays: malformed"),
+    "fuser absorbs": (wrong(fuser=replace(FUSER, absorbs=("mine.amix",))), "effect", "undeclared state 'mine.amix'"),
+    "fuel": (wrong(fuser=FUSER, options=(Option("fuel", int, None, ""),)), "duplicate", "option 'fuel'"),
 }
+
+
+def test_a_good_fuser_has_no_fault():
+    executor = wrong(fuser=replace(FUSER, pays="math:log", show="math:tan", absorbs=("torch.random", "mine.amax")))
+    assert validate(executor) == ()
+    assert unresolved(executor) == ()
+    where = [place for place, _ in import_strings(executor) if place.startswith("fuser")]
+    assert where == ["fuser, supports", "fuser, compile", "fuser, pays", "fuser, show"]
 
 
 def test_a_good_one_has_no_fault():

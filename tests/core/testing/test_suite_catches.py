@@ -43,6 +43,11 @@ BROKEN = {
     "a key that is never the same": ("cache_key", 'replace(FAKE, cache_key=f"{HERE}:another_each_time")', "=="),
     "a wrong result": ("results_equal_eager", 'running(linear_fwd=f"{HERE}:linear_plus_one")', "are not close"),
     "a wrong gradient": ("test_gradients_equal", 'claiming(backward=f"{HERE}:doubled_gradients")', "are not close"),
+    "a wrong result in one of two ways": (
+        "other_ways_equal",
+        'claiming(check=f"{HERE}:two_ways", lower=f"{HERE}:wrong_second_way")',
+        "are not close",
+    ),
     "gradients only of all inputs": (
         "gradients_of_some",
         'claiming(backward=f"{HERE}:all_or_nothing")',

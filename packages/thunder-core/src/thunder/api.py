@@ -37,7 +37,8 @@ def jit(
     executors: names in order of priority, ``...`` for the defaults (``["mine", ...]``), ``"-name"`` to remove one.
     frontend: ``"dynamo"`` takes any Python; ``"functional"`` runs it once on fake tensors: the fast lane.
     fullgraph, dynamic: as for ``torch.compile``; of the dynamo front end only.
-    options: of executors, by full name: ``{"mine.precision": "high"}``.
+    options: of executors, by full name (``{"mine.precision": "high"}``), and of the core: ``select="measure"`` lets the
+        fastest run each call instead of the first able one, ``memory``, ``measure_budget`` (``plugins/options.py``).
     transforms: passes over the functional trace that plugins offer, by name, in the order they run.
     Raises PluginError for executors and transforms, and OptionError for options that cannot be used.
     """

@@ -82,7 +82,7 @@ def validate_plugin(
 
 @app.command()
 def doctor() -> None:
-    """Check the health of this installation. The exit status is 1 if something is wrong."""
+    """Check the health of this installation, and how fast it is. The exit status is 1 if something is wrong."""
     console = Console()
     _print_plugins(discover())
     healthy = not any(found.status in _BAD for found in discover())
@@ -92,6 +92,7 @@ def doctor() -> None:
         mark = "[green]ok[/]  " if result.ok else "[red]fail[/]"
         fix = "" if result.ok or not result.fix else f"\n     try {result.fix}"
         console.print(f"{mark} {escape(f'{found.name}: {check.name}: {result.message}{fix}')}", soft_wrap=True)
+    console.print(_rates_table())
     if not healthy:
         raise typer.Exit(1)
 
@@ -133,6 +134,34 @@ def _check_arguments(target: str, function: Any, arguments: tuple[Any, ...]) -> 
     except TypeError as error:
         fix = "name a function that returns its arguments as a tuple: --input path/to/file.py:function"
         raise ThunderError(f"{target} takes other arguments", why=str(error), fix=fix) from None
+
+
+@app.command()
+def bisect(
+    target: Annotated[str, typer.Argument(help="package.module:function or path/to/file.py:function")],
+    executors: Annotated[str | None, typer.Option(help='Such as "example,...,-other".')] = None,
+    input: Annotated[
+        str | None, typer.Option(help="Likewise: a function that returns the arguments as a tuple.")
+    ] = None,
+    fuser: Annotated[str | None, typer.Option(help="The executor to look at; the first that fuses.")] = None,
+) -> None:
+    """Find the fused region that makes results or gradients of a function wrong; then the exit status is 1."""
+    from thunder.observe.bisect import bisect as find
+    from thunder.passes.reproducers import save_reproducer
+
+    arguments = _load(input) if input is not None else tuple
+    culprit = find(_load(target), arguments, executors, fuser=fuser)
+    if culprit is None:
+        typer.echo("all fused regions together make no difference")
+        return
+    call = culprit.call
+    assert call.fused is not None
+    assert call.selection is not None
+    typer.echo(f"region {culprit.number} of {culprit.total} makes a difference: {culprit.difference}\n")
+    typer.echo(f"{call.fused}\n{call.source or ''}".rstrip())
+    executor = registry().executor(call.selection.executor)
+    typer.echo(f"saved as {save_reproducer(executor, {}, call.fused)}")
+    raise typer.Exit(1)
 
 
 def _plugin(name: str) -> Found:
@@ -189,6 +218,21 @@ def _print_plugins(found: tuple[Found, ...]) -> None:
     console.print(table)
     for line in _reasons(found):
         console.print(line, soft_wrap=True)
+
+
+def _rates_table() -> Table:
+    """Who runs matrix products and attention how fast on this machine, the fastest first."""
+    from thunder.observe.machine import survey
+
+    table = Table(title="GF/s, forward and backward", title_justify="left", box=None, pad_edge=False)
+    for heading in ("call", "rates", "refused"):
+        table.add_column(heading, overflow="fold")
+    for found in survey(map(registry().executor, registry().names())):
+        ranked = sorted(found.by_executor.items(), key=lambda item: -item[1])
+        told = "\n".join(f"{name} {rate / 1e9:.0f}" for name, rate in ranked)
+        refused = "\n".join(f"{name}: {reason}" for name, reason in found.refusals.items())
+        table.add_row(escape(str(found.work)), told, escape(refused))
+    return table
 
 
 def _reasons(found: tuple[Found, ...]) -> Iterator[str]:

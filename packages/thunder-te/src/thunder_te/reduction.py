@@ -8,6 +8,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from thunder.extend import PluginError
+
 
 class Reduction:
     """Reduces the amaxes of one jitted function.
@@ -25,7 +27,7 @@ class Reduction:
     def largest(self, direction: str, names: list[str], values: Tensor, group: Any) -> Tensor:
         """The largest of each value among the processes. All of them must call it equally often.
 
-        values: float32 [names].
+        values: float32 [names]. Raises PluginError if the others do not take part: after the timeout of the group.
         """
         places = self._places.setdefault(direction, {})
         known = all(name in places for name in names)
@@ -35,7 +37,10 @@ class Reduction:
             buffer[index] = values
         else:
             buffer[0] = 1
-        dist.all_reduce(buffer, dist.ReduceOp.MAX, group=group)
+        try:
+            dist.all_reduce(buffer, dist.ReduceOp.MAX, group=group)
+        except RuntimeError as error:
+            raise _alone(direction, group) from error
         if buffer[0]:
             return self._agree(places, names, values, group)
         return buffer[index]
@@ -48,3 +53,13 @@ class Reduction:
             places[name] = len(places)
         largest = [max(one[name] for one in everywhere if name in one) for name in names]
         return torch.tensor(largest, dtype=values.dtype, device=values.device)
+
+
+def _alone(direction: str, group: Any) -> PluginError:
+    """What to say where a collective has failed: most often because another process does not take part."""
+    return PluginError(
+        f"the scales of the {direction} step were not reduced over {dist.get_world_size(group)} processes",
+        why="each process must run as many FP8 steps as the others, and one has not, or has died",
+        fix="let a process without data run any batch and multiply the loss by zero, name the processes that train in "
+        "amax_reduction_group, or set reduce_amax=False in the recipe",
+    )

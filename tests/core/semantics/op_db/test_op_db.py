@@ -70,6 +70,6 @@ def test_every_operator_means_what_it_means_in_eager(name: str) -> None:
 
 def test_known_differences_name_operators_that_exist_and_say_why() -> None:
     named = {*UNINITIALISED, *DECLINED, *(known.operator for known in KNOWN)}
-    assert named <= operators().keys() | {"resize_as_"}
+    assert named <= operators().keys() | {"resize_as_", "qr"}  # not in the database of every version of PyTorch
     assert all(DECLINED.values())
     assert all(known.reason for known in KNOWN)

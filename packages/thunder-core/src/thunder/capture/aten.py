@@ -12,32 +12,39 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from thunder.capture.fakes import by_real_kernel
 from thunder.capture.log import Log, tensor_leaves
+from thunder.capture.randomness import TorchGenerator
 from thunder.capture.source import user_source
+from thunder.capture.standins import Standins
 from thunder.errors import CaptureError
+from thunder.ir.types import TensorType, Var
 from thunder.lang.numbers import symbolic_kernels
 from thunder.prims.facts import (
     changes_metadata,
+    draws,
     functional_operators,
-    is_random,
     makes_new_tensors,
     returns_view,
     written_arguments,
 )
 
+_LIFT = torch.ops.aten.lift_fresh.default
 _QUERIES = frozenset({torch.ops.prim.device.default, torch.ops.aten.sym_size.default})
 
 
 class AtenRecorder(TorchDispatchMode):
     """Logs each ATen operator that runs while it is active."""
 
-    def __init__(self, log: Log) -> None:
+    def __init__(self, log: Log, standins: Standins) -> None:
         super().__init__()
         self.log = log
+        self._standins = standins
 
     def __torch_dispatch__(
         self, op: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
+        if op is not _LIFT:
+            args, kwargs = self._standins.fake((args, kwargs))
         try:
             with symbolic_kernels():
                 out = op(*args, **kwargs)
@@ -50,13 +57,12 @@ class AtenRecorder(TorchDispatchMode):
         return out
 
 
-def record_aten(log: Log, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
-    """Log one ATen call."""
-    unknown = [t for t in tensor_leaves((args, kwargs)) if not log.knows(t)]
-    for t in unknown:
-        adopt_constant(log, t)
-    if op is torch.ops.aten.lift_fresh.default:
-        log.bind(out, log.var(args[0]))
+def record_aten(
+    log: Log, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any, *, grad: bool = False
+) -> None:
+    """Log one ATen call. grad: its results carry gradients, which tensors below autograd do not say."""
+    if op is _LIFT:
+        log.bind(out, log.var(args[0]) if log.knows(args[0]) else _constant(log, args[0]))
         return
     if changes_metadata(op):
         _rebind(log, op, args, kwargs)
@@ -65,7 +71,7 @@ def record_aten(log: Log, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     fresh = [t for t in tensor_leaves(out) if not log.knows(t)]
     if not fresh and not writes:
         return
-    log.add(op, args, kwargs, out, writes=writes, random=is_random(op), source=None)
+    log.add(op, args, kwargs, out, writes=writes, random=draws(op, args, kwargs), source=None, grad=grad)
 
 
 def _rebind(log: Log, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -78,10 +84,11 @@ def _rebind(log: Log, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
     log.add(view, (log.replaced(t), *rest), kwargs, t, writes=[], random=False, source=None)
 
 
-def adopt_constant(log: Log, t: torch.Tensor) -> None:
-    """Make a tensor that the program did not get from its inputs a parameter bound to that very tensor."""
+def _constant(log: Log, t: torch.Tensor) -> Var:
+    """A parameter bound to a tensor that was made of Python values."""
     var = log.param(t, "constant")
     log.constants[var] = t
+    return var
 
 
 @cache
@@ -97,9 +104,11 @@ class Observer(TorchDispatchMode):
     An operator that runs outside any recorded call (function transforms run theirs between calls) is logged itself.
     """
 
-    def __init__(self, log: Log) -> None:
+    def __init__(self, log: Log, standins: Standins, generator: TorchGenerator) -> None:
         super().__init__()
         self.log = log
+        self.standins = standins
+        self._generator = generator
         self.inside = False
         self.random = False
         self.rebinds = False
@@ -120,6 +129,8 @@ class Observer(TorchDispatchMode):
         self, op: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
+        if op is not _LIFT:
+            args, kwargs = (self.standins.inside if self.inside else self.standins.fake)((args, kwargs))
         try:
             with symbolic_kernels():
                 out = op(*args, **kwargs)
@@ -127,17 +138,19 @@ class Observer(TorchDispatchMode):
             out = by_real_kernel(op, args, kwargs, error)
         if op in _QUERIES:
             return out
+        if draws(op, args, kwargs):
+            self._generator.check()
         if isinstance(out, (bool, int, float)) and _asks_values(op):
             raise DataDependentOutputException(op)  # PyTorch ran the real kernel, on zeros
         if args and out is args[0] and makes_new_tensors(op):
             out = torch.ops.aten.alias.default(out)  # as from the real kernel: autograd must see another tensor
         if not self.inside:
             new = [t for t in tensor_leaves(out) if not self.log.knows(t)]
-            record_aten(self.log, op, args, kwargs, out)
+            record_aten(self.log, op, args, kwargs, out, grad=self._carries_gradients(args, kwargs))
             for t in () if torch.is_grad_enabled() else new:
                 self.log.detach(t)
             return out
-        self.random = self.random or is_random(op)
+        self.random = self.random or draws(op, args, kwargs)
         if changes_metadata(op):
             self.rebinds = True
         else:
@@ -145,3 +158,7 @@ class Observer(TorchDispatchMode):
         if op is torch.ops.aten._to_copy.default:
             self.casts.append((args[0], out))
         return out
+
+    def _carries_gradients(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        types = (self.log.var(t).type for t in tensor_leaves((args, kwargs)) if self.log.knows(t))
+        return torch.is_grad_enabled() and any(isinstance(t, TensorType) and t.requires_grad for t in types)

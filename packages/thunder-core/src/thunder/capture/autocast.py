@@ -14,6 +14,7 @@ import torch
 from thunder.capture.bodies import is_python, opened
 from thunder.capture.log import tensor_leaves
 from thunder.capture.source import user_source
+from thunder.capture.standins import replace_tensors
 from thunder.errors import CaptureError
 from thunder.lang.values import tensor_type
 
@@ -25,8 +26,6 @@ def explicit_casts(
     recorder: TorchRecorder, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
     """Record a call made under autocast as casts of its arguments, then the call itself without autocast."""
-    from thunder.capture.torch_calls import replace_tensors
-
     with _no_cast_cache():
         wanted = recorder.run(fn, args, kwargs)
     leaves = {id(t): t for t in tensor_leaves((args, kwargs))}

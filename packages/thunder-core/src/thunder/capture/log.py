@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 
 from thunder.ir import tree
 from thunder.ir.effects import MEMORY, RANDOM, Access, Effect
@@ -16,16 +18,20 @@ from thunder.ir.types import Ref, TensorType, Var
 from thunder.lang.bind import bind
 from thunder.lang.names import canonical_name, resolve_symbol
 from thunder.lang.numbers import number
-from thunder.lang.values import difference, in_torch, numbers, tensor_type, to_ir
+from thunder.lang.values import difference, in_torch, is_differentiable, numbers, tensor_type, to_ir
 from thunder.plugins.spec import Op
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where a tensor lies: an identity of its storage, and the offset of its first element there."""
+    """Where a tensor lies: an identity of its storage, and the offset of its first element there.
+
+    history: of an input, what it shares with inputs that are views of one tensor for autograd.
+    """
 
     storage: int
     offset: Any
+    history: int = 0
 
 
 @dataclass(frozen=True)
@@ -65,7 +71,7 @@ class Log:
         self._names = Names(v.name for v in self._numbers)
         self._vars: dict[int, Var] = {}
         self._places: dict[Var, Place] = {}
-        self._alive: list[torch.Tensor] = []
+        self.tensors: list[torch.Tensor] = []
 
     def knows(self, t: torch.Tensor) -> bool:
         return id(t) in self._vars
@@ -73,13 +79,15 @@ class Log:
     def param(self, t: torch.Tensor, stem: str) -> Var:
         """Make a tensor a parameter of the trace."""
         var = self.bind(t, Var(self._names.fresh(stem), tensor_type(t)))
+        if var in self._places and t.requires_grad:
+            self._places[var] = replace(self._places[var], history=id(t._base if t._is_view() else t))
         self.params.append(var)
         return var
 
     def bind(self, t: torch.Tensor, var: Var) -> Var:
         """Let ``var`` stand for the tensor from now on."""
         self._vars[id(t)] = var
-        self._alive.append(t)
+        self.tensors.append(t)
         if t.layout is torch.strided and not is_wrapped(t):
             self._places[var] = Place(t.untyped_storage()._cdata, number(t.storage_offset()))
         return var
@@ -92,7 +100,7 @@ class Log:
         """A tensor for the variable that stood for ``t``, which is to get a new one."""
         twin = t.detach()
         self._vars[id(twin)] = self._vars.pop(id(t))
-        self._alive.append(twin)
+        self.tensors.append(twin)
         return twin
 
     def relaid(self, t: torch.Tensor) -> bool:
@@ -120,7 +128,7 @@ class Log:
         var = self.bind(t, Var(self._names.numbered("t"), known.type))
         self.ops.append(BoundSymbol(Symbol("torch.detach"), (known,), outs=var))
 
-    def define(self, t: torch.Tensor) -> Var:
+    def define(self, t: torch.Tensor, grad: bool = False) -> Var:
         """The variable of a result: the known one, else a new one.
 
         With grad mode off no history leads to it (a view taken then says that it requires grad, all the same).
@@ -131,7 +139,7 @@ class Log:
         type = tensor_type(t)
         if type.requires_grad and not torch.is_grad_enabled():
             type = replace(type, requires_grad=False)
-        return self.bind(t, Var(self._names.numbered("t"), type))
+        return self.bind(t, Var(self._names.numbered("t"), _carrying(type, grad)))
 
     def to_ir(self, value: Any) -> Any:
         """An argument tree with variables for tensors and IR constants for the rest."""
@@ -147,15 +155,19 @@ class Log:
         writes: list[torch.Tensor],
         random: bool,
         source: Source | None,
+        grad: bool = False,
     ) -> None:
-        """Log one call. ``args`` and ``kwargs`` are those the call was made with, ``out`` is what it returned."""
+        """Log one call. ``args`` and ``kwargs`` are those the call was made with, ``out`` is what it returned.
+
+        grad: its floating-point results carry gradients, even if they do not say so.
+        """
         name, ir_args, ir_kwargs = self._spelt(fn, self.to_ir(args), self.to_ir(kwargs))
         effects = [Effect(MEMORY, Access.WRITE, self.var(t)) for t in writes]
         if random:
             effects.append(Effect(RANDOM, Access.WRITE))
-        outs = self._outs(out, {id(t) for t in writes})
+        outs = self._outs(out, {id(t) for t in writes}, grad)
         if writes:
-            self.written[len(self.ops)] = tuple(tensor_type(t) for t in writes)
+            self.written[len(self.ops)] = tuple(_carrying(tensor_type(t), grad) for t in writes)
         if not torch.is_grad_enabled():
             self.grad_off.add(len(self.ops))
         self.ops.append(
@@ -164,14 +176,14 @@ class Log:
             )
         )
 
-    def _outs(self, out: Any, written: set[int]) -> Any:
+    def _outs(self, out: Any, written: set[int], grad: bool) -> Any:
         """The tree of a call's new results; None for what it only passes through, unless it wrote it."""
         passed = {id(t) for t in tensor_leaves(out) if self.knows(t)} - written
 
         def leaf_ir(leaf: Any) -> Var | None:
             if not isinstance(leaf, torch.Tensor) or id(leaf) in passed:
                 return None
-            return self.define(leaf)
+            return self.define(leaf, grad)
 
         return tree.map_tree(leaf_ir, out)
 
@@ -218,11 +230,20 @@ class Log:
         )
         return Capture(trace, dict(self._places), dict(self.written), dict(self.constants), frozenset(self.grad_off))
 
+    def made(self) -> list[tuple[weakref.ref[torch.Tensor], Source | None]]:
+        """Every tensor without data of the recording, with the line that made it."""
+        sources = {var: op.source for op in self.ops for var in op.outputs}
+        return [(weakref.ref(t), sources.get(self.var(t))) for t in self.tensors if isinstance(t, FakeTensor)]
+
     def forget(self, count: int) -> None:
         """Drop the operations logged after the first ``count``."""
         del self.ops[count:]
         self.grad_off = {index for index in self.grad_off if index < count}
         self.written = {index: types for index, types in self.written.items() if index < count}
+
+
+def _carrying(type: TensorType, grad: bool) -> TensorType:
+    return replace(type, requires_grad=True) if grad and is_differentiable(type) else type
 
 
 def is_wrapped(t: torch.Tensor) -> bool:

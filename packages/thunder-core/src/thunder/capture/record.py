@@ -16,10 +16,13 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.autograd import forward_ad
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
+from thunder.capture import leaks
 from thunder.capture.aten import Observer
 from thunder.capture.autocast import under_ambient
 from thunder.capture.log import Capture, Log
+from thunder.capture.randomness import TorchGenerator
 from thunder.capture.source import locate
+from thunder.capture.standins import Standins
 from thunder.capture.torch_calls import OTHER_FRONT_END, TorchRecorder
 from thunder.errors import CaptureError
 from thunder.ir.effects import StateKind
@@ -48,50 +51,53 @@ def record(
 ) -> Capture:
     """Run ``fn`` on fakes of the inputs and return what it did; the result is the list of leaves ``fn`` returned.
 
-    inputs: name and example (or type) of each tensor that ``fn`` takes. states: what executors' symbols may touch.
+    inputs: name and example (or type) of each tensor that ``fn`` takes. ``fn`` is given the examples themselves, and
+    each call that it makes sees fakes of them. states: what executors' symbols may touch.
     numbers: parameters that the trace has besides: fakes and arguments of calls are computed from them.
 
     Autograd stays on, under the ambient grad mode, so the type of every value knows whether it requires grad.
     Raises CaptureError, with the user's line, for what cannot be recorded soundly; the user's own exceptions pass.
     """
+    capture, made = _recorded(fn, inputs, name, states, numbers)
+    callers = {id(example) for _, example in inputs}  # fakes, where sizes are symbolic
+    leaks.check([(ref, source) for ref, source in made if id(ref()) not in callers])
+    return capture
+
+
+def _recorded(
+    fn: Callable[..., Sequence[Any]],
+    inputs: Sequence[tuple[str, torch.Tensor | TensorType]],
+    name: str,
+    states: Mapping[str, StateKind],
+    numbers: Sequence[Var],
+) -> tuple[Capture, list[leaks.Made]]:
+    """The capture, and all tensors that were made for it."""
     mode = fake_mode()
     log = Log(name, numbers)
-    observer = Observer(log)
-    recorder = TorchRecorder(log, observer, mode, states)
-    fakes = [_fake(mode, stem, example) for stem, example in inputs]
-    for (stem, _), fake in zip(inputs, fakes):
+    standins = Standins(mode, log)
+    generator = TorchGenerator()
+    observer = Observer(log, standins, generator)
+    recorder = TorchRecorder(log, observer, standins, states)
+    given = []
+    for stem, example in inputs:
+        fake = _fake(mode, stem, example)
         log.param(fake, stem)
-    random_state = torch.get_rng_state()
+        given.append(fake if isinstance(example, (TensorType, FakeTensor)) else standins.put(example, fake))
     token = _ACTIVE.set(recorder)
     symbols = RECORDER.set(recorder)
     try:
         with _transforms_closed(), _functions_recorded(), mode, observer, recorder:
-            result = list(fn(*fakes))
-        _check_random_state(random_state)
+            result = list(fn(*given))
+        generator.check()
         with mode:
-            return log.capture(recorder.fake(result))
+            return log.capture(standins.fake(result)), log.made()
+    except BaseException:
+        leaks.end(log.tensors)
+        raise
     finally:
         RECORDER.reset(symbols)
         _ACTIVE.reset(token)
         locate(None)
-
-
-def _check_random_state(before: torch.Tensor) -> None:
-    """Fakes draw no numbers, so a generator that was seeded meanwhile was seeded by the program.
-
-    One that only moved on served another thread.
-    """
-    now, then = (torch.Generator().set_state(state) for state in (torch.get_rng_state(), before))
-    moved = not torch.equal(now.get_state(), before)
-    fresh = torch.Generator().manual_seed(now.initial_seed())
-    if now.initial_seed() == then.initial_seed() and not (moved and torch.equal(now.get_state(), fresh.get_state())):
-        return
-    torch.set_rng_state(before)
-    raise CaptureError(
-        "the program sets the state of torch's random generator",
-        why="that would happen once, while it is recorded, and not at each call",
-        fix=f"seed outside of it, or use {OTHER_FRONT_END}",
-    )
 
 
 def _fake(fake_mode: FakeTensorMode, name: str, t: torch.Tensor | TensorType) -> torch.Tensor:
@@ -153,6 +159,6 @@ def _record_function(
 
     call = under_ambient(call)
     call.__qualname__ = cls.__qualname__
-    args, kwargs = recorder.fake((args, kwargs))
+    args, kwargs = recorder.standins.fake((args, kwargs))
     with torch._C.DisableTorchFunction():
-        return recorder.record(call, args, kwargs)
+        return recorder.standins.real(recorder.record(call, args, kwargs))

@@ -8,11 +8,7 @@ from typing import Any, NoReturn
 
 import torch
 from torch._functorch.pyfunctorch import dispatch_functorch
-from torch._subclasses.fake_tensor import (
-    FakeTensor,
-    FakeTensorMode,
-    UnsupportedFakeTensorException,
-)
+from torch._subclasses.fake_tensor import UnsupportedFakeTensorException
 from torch.overrides import TorchFunctionMode
 
 from thunder.capture.aten import Observer
@@ -20,8 +16,8 @@ from thunder.capture.autocast import explicit_casts
 from thunder.capture.fakes import needs_values
 from thunder.capture.log import Log, is_wrapped, tensor_leaves
 from thunder.capture.source import user_source
+from thunder.capture.standins import Standins
 from thunder.errors import CaptureError
-from thunder.ir import tree
 from thunder.ir.effects import Effect, Scope, StateKind
 from thunder.ir.types import OpaqueType, Var
 from thunder.lang.names import canonical_name
@@ -56,16 +52,13 @@ class TorchRecorder(TorchFunctionMode):
     casts: what autocast made of parameters, by identity and dtype (PyTorch keeps them for the length of a region).
     """
 
-    def __init__(
-        self, log: Log, observer: Observer, fake_mode: FakeTensorMode, states: Mapping[str, StateKind]
-    ) -> None:
+    def __init__(self, log: Log, observer: Observer, standins: Standins, states: Mapping[str, StateKind]) -> None:
         super().__init__()
         self.log = log
         self.states = states
         self.observer = observer
         self.casts: dict[tuple[int, torch.dtype], torch.Tensor] = {}
-        self._fake_mode = fake_mode
-        self._adopted: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+        self.standins = standins
         self._outer_hooks = _saved_tensor_hooks()
         self._regions: dict[Any, str] = {}
 
@@ -75,7 +68,10 @@ class TorchRecorder(TorchFunctionMode):
         kwargs = kwargs or {}
         if isinstance(fn, torch._ops.HigherOrderOperator):
             return self._higher_order(fn, args, kwargs)
-        args, kwargs = self.fake((args, kwargs))
+        args, kwargs = self.standins.fake((args, kwargs))
+        return self.standins.real(self._called(fn, args, kwargs))
+
+    def _called(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if torch._C._functorch.maybe_current_level() is not None:
             return self._guarded(fn, *args, **kwargs)  # the transform's ATen calls are logged by the observer
         self._refuse(fn)
@@ -107,7 +103,7 @@ class TorchRecorder(TorchFunctionMode):
     def call_symbol(self, op: Op, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """Log a call that an executor's rule makes of the executor's own symbol; the results come from its ``meta``."""
         with torch._C.DisableTorchFunction():
-            args, keywords = self.fake((args, dict(kwargs)))
+            args, keywords = self.standins.fake((args, dict(kwargs)))
             out = self.observer.observe(resolve(op.meta or op.impl), args, keywords)
             self.log.add_symbol(op, args, keywords, out, self._handles(op), user_source())
         return out
@@ -123,13 +119,6 @@ class TorchRecorder(TorchFunctionMode):
             )
             for t in op.effects
         ]
-
-    def fake(self, value: Any) -> Any:
-        """The tree with real tensors replaced by fakes that the trace takes as parameters."""
-        strange = [t for t in tensor_leaves(value) if not self.log.knows(t) and not is_wrapped(t)]
-        if not strange:
-            return value
-        return replace_tensors(value, {id(t): self._adopt(t) for t in strange})
 
     @contextlib.contextmanager
     def checkpointed(self) -> Iterator[None]:
@@ -193,21 +182,6 @@ class TorchRecorder(TorchFunctionMode):
                 missing.discard(_storage(t))
         return exact
 
-    def _adopt(self, t: torch.Tensor) -> torch.Tensor:
-        if isinstance(t, FakeTensor):
-            raise CaptureError(
-                "a tensor of another recording was used",
-                where=str(user_source() or ""),
-                why="a value made while a program was recorded has outlived that recording",
-                fix="do not keep results in globals or attributes inside a recorded function",
-            )
-        known = self._adopted.get(id(t))
-        if known is None:
-            known = (t, self._fake_mode.from_tensor(t, static_shapes=True))
-            self._adopted[id(t)] = known
-            self.log.constants[self.log.param(known[1], "constant")] = t
-        return known[1]
-
     def _higher_order(self, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Operators over functions: those that only run them are run through, so that what they call is logged."""
         if op.name() == "tag_activation_checkpoint":
@@ -239,17 +213,3 @@ def _storage(t: torch.Tensor) -> int | None:
     if t.layout is not torch.strided or is_wrapped(t):
         return None
     return t.untyped_storage()._cdata
-
-
-def replace_tensors(value: Any, by_id: dict[int, torch.Tensor]) -> Any:
-    """Replace tensors in a tree, keeping container types that calls may depend on (named tuples, sizes)."""
-    if isinstance(value, torch.Tensor):
-        return by_id.get(id(value), value)
-    if isinstance(value, tuple) and type(value) is not tuple:
-        items = [replace_tensors(item, by_id) for item in value]
-        return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
-    if isinstance(value, (tuple, list)):
-        return type(value)([replace_tensors(item, by_id) for item in value])
-    return (
-        tree.map_tree(lambda leaf: replace_tensors(leaf, by_id), value) if isinstance(value, (dict, slice)) else value
-    )

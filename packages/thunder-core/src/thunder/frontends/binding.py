@@ -20,7 +20,7 @@ import torch
 from torch.nn.parameter import is_lazy
 
 from thunder.errors import CaptureError
-from thunder.frontends.guards import HOOKS, environment, global_hooks, hooks
+from thunder.frontends.guards import BIG, HOOKS, environment, global_hooks, hooks
 from thunder.frontends.places import CELL, Argument, Binding, Holder, Slot, identifier, read
 from thunder.frontends.pytree import Branch, Const, Leaf, Tree, flatten
 from thunder.ir.trace import Names
@@ -116,7 +116,19 @@ class _Binder:
             return index
         self._index[id(tensor)] = index = self.guards.tensor(expr, tensor, path)
         self.inputs.append(Input(self._names.fresh(identifier(stem)), tensor))
+        if vars(tensor) or expr.startswith(("args", "kwargs")):
+            self._tensor_attributes(tensor, expr, path, stem)
         return index
+
+    def _tensor_attributes(self, tensor: torch.Tensor, expr: str, path: str, stem: str) -> None:
+        """Guard what Python code has attached to a tensor."""
+        held, attached = f"{expr}.__dict__", vars(tensor)
+        test = f"len({held}) == {len(attached)}" if attached else f"not {held}"
+        self.guards.check(test, f"{path}: number of attributes", expected=len(attached), value=f"len({held})")
+        for key, value in attached.items():
+            leaves: list[torch.Tensor] = []
+            tree = flatten(value, leaves)
+            self.value(tree, leaves, f"{held}[{key!r}]", f"{path}.{key}", _join(stem, key))
 
     def _constant(self, value: Any, expr: str, path: str, stem: str) -> None:
         if isinstance(value, torch.nn.Module):
@@ -129,20 +141,37 @@ class _Binder:
             self.guards.equal(f"{expr}.get(None)", now, f"{path}: value in this context")
         elif _is_plain_object(value):
             self.plain_object(value, path, stem)
+        elif isinstance(value, (list, tuple, dict)):
+            self._objects_in(value, path, stem)
         inner = inspect.unwrap(value) if hasattr(value, "__wrapped__") else value
         if isinstance(inner, MethodType) and isinstance(inner.__self__, torch.nn.Module):
             self.module(inner.__self__, stem)
-        elif inner is not value:
+        else:
             self._follow(inner)
+
+    def _objects_in(self, container: Any, path: str, stem: str) -> None:
+        """Guard the attributes of objects in a container, which is guarded by their identity."""
+        items = container.items() if isinstance(container, dict) else enumerate(container)
+        for key, item in () if len(container) > BIG else items:
+            if isinstance(item, (list, tuple, dict)):
+                self._objects_in(item, f"{path}[{key!r}]", stem)
+            elif _is_plain_object(item):
+                self.plain_object(item, f"{path}[{key!r}]", stem)
 
     def plain_object(self, value: Any, path: str, stem: str) -> None:
         """Guard the attributes of an object (a configuration, a cache), and of those in it, to a small depth."""
         if self._depth == DEPTH or self._seen_before(value):
             return
         self._depth += 1
-        self.attributes(vars(value), f"{path}.", stem)
+        if hasattr(value, "__dict__"):
+            self.attributes(vars(value), f"{path}.", stem)
+        for name in _slots(value):
+            leaves: list[torch.Tensor] = []
+            tree = flatten(getattr(value, name), leaves)
+            self.value(tree, leaves, f"{self.guards.bind(value)}.{name}", f"{path}.{name}", _join(stem, name))
         cls = type(value)
-        self._class(cls, {name for base in _users(cls) for name in vars(base) if name[:2] != "__"} - vars(value).keys())
+        own = getattr(value, "__dict__", {})
+        self._class(cls, {name for base in _users(cls) for name in vars(base) if name[:2] != "__"} - own.keys())
         if callable(value):
             self._follow(cls.__call__, cls)
         self._depth -= 1
@@ -155,6 +184,7 @@ class _Binder:
             value = next((vars(base)[name] for base in _users(cls) if name in vars(base)), None)
             if value is not None and not hasattr(type(value), "__get__"):
                 self._constant(value, f"{self.guards.bind(cls)}.{name}", f"{cls.__name__}.{name}", name)
+                self.binding.classes.append((cls, name, value))
 
     def slot(self, holder: Holder, key: str, expr: str, path: str, stem: str) -> None:
         """Guard a place outside the arguments; its tensors become inputs."""
@@ -181,6 +211,8 @@ class _Binder:
         self.slot(state, "training", f"{held}['training']", f"module {name}: training", stem)
         if not root:
             hooks(self.guards, [(f"{held}[{key!r}]", state[key]) for key in HOOKS], f"module {name}: hooks")
+            for hook in (hook for key in HOOKS for hook in state[key].values()):
+                self._follow(hook)
         self._tensors(state, "_parameters", "parameter", stem)
         self._tensors(state, "_buffers", "buffer", stem)
         self._children(state, name, stem)
@@ -261,8 +293,13 @@ class _Binder:
         self._class(value, attributes)
         if getattr(value, "__globals__", None) is scope:
             self._follow(value)
+        if isinstance(value, type) and issubclass(value, torch.autograd.Function):
+            for method in vars(value).values():
+                self._follow(getattr(method, "__func__", method), value)
 
     def _follow(self, value: Any, owner: type | None = None) -> None:
+        if isinstance(value, functools.partial):
+            value = value.func
         if isinstance(value, FunctionType):
             self.function(value, owner)
 
@@ -286,12 +323,19 @@ def _is_empty(cell: CellType) -> bool:
 
 
 def _is_plain_object(value: Any) -> bool:
-    """True for an instance that keeps its attributes in a dict and is no function, type or module."""
+    """True for an instance that keeps attributes of its own and is no function, type or module."""
     if isinstance(value, (FunctionType, MethodType, type, ModuleType, Enum, torch.nn.Module)):
         return False
     if callable(value) and not any(True for _ in _users(type(value))):
         return False
-    return type(getattr(value, "__dict__", None)) is dict
+    return type(getattr(value, "__dict__", None)) is dict or any(_slots(value))
+
+
+def _slots(value: Any) -> list[str]:
+    """The attributes that an object of a user's class keeps in ``__slots__``."""
+    found = [vars(base).get("__slots__", ()) for base in _users(type(value))]
+    names = [name for slots in found for name in ([slots] if isinstance(slots, str) else slots)]
+    return [name for name in names if name[:2] != "__" and hasattr(value, name)]
 
 
 def _is_torch(fn: FunctionType) -> bool:
@@ -311,7 +355,7 @@ def _named(code: CodeType) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The globals and the attributes that code names, nested functions included."""
     instructions = list(dis.get_instructions(code))
     found = dict.fromkeys(i.argval for i in instructions if i.opname in ("LOAD_GLOBAL", "STORE_GLOBAL"))
-    attributes = dict.fromkeys(i.argval for i in instructions if i.opname in ("LOAD_ATTR", "LOAD_METHOD"))
+    attributes = dict.fromkeys(i.argval for i in instructions if i.opname in ("LOAD_ATTR", "LOAD_METHOD", "STORE_ATTR"))
     for const in code.co_consts:
         if isinstance(const, CodeType):
             inner_globals, inner_attributes = _named(const)

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import functools
 import traceback
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from inspect import signature
 from types import MethodType
 from typing import Any
 
@@ -24,9 +26,14 @@ from thunder.frontends.fx_source import modules_of
 from thunder.frontends.graph import Graph
 from thunder.frontends.guards import HOOKS
 from thunder.frontends.settings import make_settings
+from thunder.ir.effects import Scope
 from thunder.observe.history import History
 from thunder.runtime.driver import Settings
 from thunder.runtime.states import States
+
+_ISOLATED = {"isolate_recompiles": True} if "isolate_recompiles" in signature(torch.compile).parameters else {}
+"""Dynamo counts recompiles per code object, and all modules of a class share the code of ``forward``. Where PyTorch
+can, they are counted apart."""
 
 
 class DynamoFunction:
@@ -53,9 +60,8 @@ class DynamoFunction:
         functools.update_wrapper(self, fn, updated=())
         self.__wrapped__ = fn
         self._thunder_records, self._thunder_notes = history.records, history.notes
-        # Isolated: Dynamo counts recompiles per code object, and all modules of a class share the code of ``forward``.
         self._compile = functools.partial(
-            torch.compile, fn, backend=thunder, fullgraph=fullgraph, dynamic=dynamic, isolate_recompiles=True
+            torch.compile, fn, backend=thunder, fullgraph=fullgraph, dynamic=dynamic, **_ISOLATED
         )
         self._hooks = RemovableHandle.next_id
         self._compiled = self._compile()
@@ -121,7 +127,22 @@ def _frame() -> int | None:
 def backend(gm: fx.GraphModule, example_inputs: Sequence[Any], *, options: Mapping[str, Any] | None = None) -> Graph:
     """The backend of ``torch.compile(fn, backend="thunder", options={"executors": "torch"})``.
 
-    options: ``executors`` as in ``thunder.jit``; every other key is an option of an executor (``"name.option"``).
+    options: ``executors`` as in ``thunder.jit``; every other key is an option of the core or of
+    an executor (``"name.option"``).
     """
     chosen = dict(options or {})
-    return Graph(gm, example_inputs, make_settings(chosen.pop("executors", None), chosen), History())
+    settings = make_settings(chosen.pop("executors", None), chosen)
+    _warn_of_states(settings)
+    return Graph(gm, example_inputs, settings, History())
+
+
+def _warn_of_states(settings: Settings) -> None:
+    """A graph that is all there is of a program owns the states of its calls: nobody keeps them when it is replaced."""
+    kinds = [kind for executor in settings.executors for kind in executor.states]
+    if names := [kind.name for kind in kinds if kind.init and kind.scope is not Scope.PROCESS]:
+        warnings.warn(
+            f"{', '.join(names)}: under torch.compile, states of executors start anew whenever it compiles again, and "
+            "they cannot be saved. Use thunder.jit, which keeps them",
+            RuntimeWarning,
+            stacklevel=2,
+        )

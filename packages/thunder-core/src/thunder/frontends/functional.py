@@ -3,7 +3,7 @@
 The contract is that of ``jax.jit``: what Python does besides computing tensors happens when the program is captured.
 State in modules, closures and globals that the program rebinds is state it leaves behind after every run.
 What is guarded is what a call leads to: arguments, modules, objects, closures, globals and context variables.
-Attributes of classes, files and clocks are read once, when the program is captured.
+Files and clocks are read once, when the program is captured.
 """
 
 from __future__ import annotations
@@ -21,25 +21,29 @@ from typing import Any
 import torch
 from torch.overrides import _get_current_function_mode
 
+from thunder.capture.randomness import GeneratorMoved, alone
 from thunder.capture.record import record, recording
 from thunder.frontends.binding import bind
 from thunder.frontends.cache import Cache, Entry
 from thunder.frontends.guards import Guards, alias_pattern, compile_guard
 from thunder.frontends.places import CELL, identifier
 from thunder.frontends.pytree import Branch, Const, Leaf, Tree, snapshot
-from thunder.frontends.tracing import Tracing, Write
+from thunder.frontends.tracing import Tracing, Write, classes_kept
 from thunder.ir.trace import Trace
 from thunder.observe.logs import report
 from thunder.passes.dce import dce
 from thunder.passes.functionalize import functionalize
 from thunder.runtime import driver
-from thunder.runtime.driver import CompilationRecord, Program, Settings
+from thunder.runtime.driver import CompilationRecord, Input, Program, Settings
 from thunder.runtime.states import States
 
 LOG = logging.getLogger("thunder.frontends")
 
 _COMPILING = threading.RLock()
-"""One capture at a time in the process: it swaps what is in modules, which several jitted functions may share."""
+"""One capture at a time in the process: what a program leaves in modules is put back while it is recorded."""
+
+ATTEMPTS = 4
+"""How often a capture is repeated while other threads draw random numbers."""
 
 
 class FunctionalFunction:
@@ -106,7 +110,8 @@ class FunctionalFunction:
         _guard_executors(binding.guards, self._settings)
         tensors = [given.value for given in inputs]
         tracing = Tracing(self._fn, binding)
-        program = driver.compile_program(tracing, inputs, self._settings, _trace_name(self._fn))
+        with classes_kept(binding):
+            program = self._program(tracing, inputs)
         if program.needs_alias_guard:
             binding.guards.aliases = alias_pattern(tensors)
         entry = Entry(compile_guard(binding.guards, tensors), _runner(program, tracing), binding.guards)
@@ -114,6 +119,17 @@ class FunctionalFunction:
         self._thunder_records.append(program.record)
         report(program.record)
         return entry, tensors
+
+    def _program(self, tracing: Tracing, inputs: tuple[Input, ...]) -> Program:
+        """The compiled program. Tried again if other threads may have moved the generators that it must not use."""
+        moved = []
+        for _ in range(1 if alone() else ATTEMPTS):
+            try:
+                return driver.compile_program(tracing, inputs, self._settings, _trace_name(self._fn))
+            except GeneratorMoved as error:
+                moved.append(error)
+        moved[0].undo()
+        raise moved[0]
 
 
 def capture_trace(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Trace:

@@ -46,6 +46,7 @@ class Binding:
 
     owned: holders, with their paths, whose new and changed entries are state that the program leaves.
     plain: lists, dicts and sets outside the arguments that hold no tensors, with their paths.
+    classes: attributes of classes that the program may read, with their values.
     """
 
     guards: Guards = field(default_factory=Guards)
@@ -54,6 +55,7 @@ class Binding:
     slots: list[Slot] = field(default_factory=list)
     owned: list[tuple[str, MutableMapping[str, Any]]] = field(default_factory=list)
     plain: list[tuple[str, Any]] = field(default_factory=list)
+    classes: list[tuple[type, str, Any]] = field(default_factory=list)
 
 
 CELL = "cell_contents"

@@ -7,11 +7,9 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from operator import is_
-from types import ModuleType
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils import _pytree
 
 from thunder.errors import CaptureError
@@ -179,7 +177,7 @@ def _flatten(value: Any, leaves: list[torch.Tensor], path: str, strict: bool, ab
     )
     if type(value) in (tuple, list, dict) and all(_plain_const(child) for child in children):
         return Const(value)
-    return Branch(node, children)
+    return Branch(dataclasses.replace(node, items=()), children)  # a tree outlives what it describes
 
 
 def _plain_const(tree: Tree) -> bool:
@@ -257,21 +255,6 @@ def hides_tensors(value: Any) -> bool:
     if isinstance(value, (list, tuple, set, frozenset)):
         inside.extend(value)
     return any(isinstance(item, torch.Tensor) for entry in inside for item in _elements(entry))
-
-
-def keeps_fakes(value: Any) -> bool:
-    """True if a tensor of a recording can be reached from ``value`` through containers and attributes."""
-    seen: set[int] = set()
-    rest = [value]
-    while rest:
-        item = rest.pop()
-        if isinstance(item, FakeTensor):
-            return True
-        if id(item) not in seen and not isinstance(item, (torch.nn.Module, torch.Tensor, type, ModuleType)):
-            seen.add(id(item))
-            rest += item if isinstance(item, (list, tuple, set, frozenset)) else ()
-            rest += item.values() if isinstance(item, dict) else getattr(item, "__dict__", {}).values()
-    return False
 
 
 def _elements(value: Any) -> Sequence[Any]:

@@ -6,7 +6,8 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from thunder.plugins import registry, resolve_options, select_executors
+from thunder.observe.progress import RegionProgress
+from thunder.plugins import CORE, registry, resolve_options, select_executors
 from thunder.plugins.spec import Transform
 from thunder.runtime.driver import Settings
 
@@ -16,9 +17,13 @@ def make_settings(
     options: Mapping[str, Any] | None,
     transforms: Sequence[str | Transform] = (),
 ) -> Settings:
-    """Executors, options and transforms, resolved. ``THUNDER_VERIFY=1`` checks every trace between passes."""
+    """Executors, options and transforms, resolved. ``THUNDER_VERIFY=1`` checks every trace between passes.
+
+    ``THUNDER_SELECT`` is the value of the option ``select`` where the user gives none.
+    """
     selected = select_executors(executors, registry())
-    resolved = resolve_options(options or {}, selected)
+    ambient = {"select": os.environ["THUNDER_SELECT"]} if os.environ.get("THUNDER_SELECT") else {}
+    resolved = resolve_options({**ambient, **(options or {})}, selected, CORE)
     passes = tuple(registry().transform(t) if isinstance(t, str) else t for t in transforms)
     verify = os.environ.get("THUNDER_VERIFY") == "1"
-    return Settings(executors=selected, options=resolved, transforms=passes, verify=verify)
+    return Settings(executors=selected, options=resolved, transforms=passes, verify=verify, progress=RegionProgress())

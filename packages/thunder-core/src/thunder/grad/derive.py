@@ -11,6 +11,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from thunder.capture.aten import AtenRecorder
 from thunder.capture.fakes import run_on
 from thunder.capture.log import Capture, Log
+from thunder.capture.standins import Standins
 from thunder.errors import CaptureError
 from thunder.grad.rerun import rerun
 from thunder.grad.rule import Layouts, Rule
@@ -37,8 +38,8 @@ def derive(call: BoundSymbol, inputs: tuple[Var, ...], arriving: Layouts) -> Rul
 
 def _recorded(call: BoundSymbol, inputs: tuple[Var, ...], arriving: Layouts) -> Rule:
     log = Log("rule")
-    recorder = AtenRecorder(log)
-    with fake_mode(), torch._C._DisableAutocast():
+    with fake_mode() as mode, torch._C._DisableAutocast():
+        recorder = AtenRecorder(log, Standins(mode, log))
         values = {var: _input(log, var) for var in inputs}
         with recorder, torch.enable_grad():
             outs = [leaf if isinstance(leaf, torch.Tensor) else None for leaf in tree.leaves(run_on(call, values))]
@@ -58,9 +59,9 @@ def _recorded(call: BoundSymbol, inputs: tuple[Var, ...], arriving: Layouts) -> 
 def body(call: BoundSymbol, inputs: tuple[Var, ...]) -> Rule:
     """The ATen operators a call is made of, without a derivative."""
     log = Log("body")
-    with fake_mode(), torch._C._DisableAutocast(), torch.no_grad():
+    with fake_mode() as mode, torch._C._DisableAutocast(), torch.no_grad():
         values = {var: _input(log, var) for var in inputs}
-        with AtenRecorder(log):
+        with AtenRecorder(log, Standins(mode, log)):
             outs = [leaf if isinstance(leaf, torch.Tensor) else None for leaf in tree.leaves(run_on(call, values))]
     return _rule(call.sym.name, log, len(log.ops), inputs, outs, [None] * len(outs), [None] * len(inputs))
 
@@ -120,7 +121,7 @@ def _rule(
     gradient_vars = tuple(renamed.get(g, g) if g is not None else None for g in gradient_vars)
     final = {g for g in gradient_vars if g is not None}
     backward = live(shorter, final)
-    whole = _free(backward, final) <= given
+    whole = any(starts) and _free(backward, final) <= given  # a body is wanted for its operations
     made = (*constants.values(), *(_under_autograd(op) for op in memory.ops[:middle]))
     forward = live(made, _free(backward, final) | {v for v in out_vars if v is not None})
     if whole:

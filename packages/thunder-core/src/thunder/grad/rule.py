@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from thunder.errors import PluginError
 from thunder.ir import tree
 from thunder.ir.effects import Scope, StateKind
 from thunder.ir.symbol import BoundSymbol, Symbol
@@ -103,7 +104,16 @@ class Instance:
 
 
 def handle(kind: StateKind, site: str) -> Var:
-    """The variable that holds the instance of a state that a call touches; calls that share the instance share it."""
+    """The variable that holds the instance of a state that a call touches; calls that share the instance share it.
+
+    Raises PluginError if the instance belongs to a call that has no name.
+    """
+    if kind.scope is Scope.CALLSITE and not site:
+        raise PluginError(
+            f"{kind.name} belongs to a call of the program, and what touches it is none",
+            why="a derivative or a decomposition made the operator, so it has no name that outlives this compilation",
+            fix="claim the call that it is part of, or give the state another scope",
+        )
     of = site if kind.scope is Scope.CALLSITE else ""
     name = "_".join(filter(None, ("state", kind.name.replace(".", "_"), of)))
     return Var(name, OpaqueType(kind.name, of))

@@ -35,7 +35,7 @@ class Rules:
         """
         call, inputs = formal_call(op, needs)
         claim = op.selection.claim if op.selection is not None else None
-        key = (op.sym.name, tree.freeze((call.args, call.kwargs)), arriving, claim, _global_flags())
+        key = (op.sym.name, tree.freeze((call.args, call.kwargs)), arriving, _claimant(op), _global_flags())
         rule = self._memo.get(key)
         if rule is None:
             own = claim is not None and claim.grad is not None
@@ -49,7 +49,7 @@ class Rules:
         """What a call runs as where no gradient is wanted, by the ``lower`` of its claim. Raises as ``find`` does."""
         assert op.selection is not None
         call, inputs = formal_call(op, (False,) * len(op.inputs))
-        key = (op.sym.name, tree.freeze((call.args, call.kwargs)), op.selection.claim)
+        key = (op.sym.name, tree.freeze((call.args, call.kwargs)), _claimant(op))
         rule = self._memo.get(key)
         if rule is None:
             rule = self._memo[key] = lowered_rule(call, inputs, op.outs, self._states)
@@ -66,6 +66,13 @@ class Rules:
 
     def __len__(self) -> int:
         return len(self._memo)
+
+
+def _claimant(op: BoundSymbol) -> Hashable:
+    """Whose rules a call runs by, and which of the candidates they are told."""
+    if op.selection is None or op.selection.claim is None:
+        return None
+    return op.selection.executor, op.selection.claim, op.selection.context.choice
 
 
 def _global_flags() -> Hashable:

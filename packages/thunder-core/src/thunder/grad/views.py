@@ -1,7 +1,7 @@
-"""Views of saved values: backward takes them again from what they view, which costs nothing.
+"""Values that backward makes again instead of saving them: views always, which costs nothing, and what it is told to.
 
-Besides memory this is a matter of life and death: a saved view of a result would keep the result alive, whose history
-keeps what was saved.
+For views this is, besides memory, a matter of life and death: a saved view of a result would keep the result alive,
+whose history keeps what was saved.
 """
 
 from __future__ import annotations
@@ -26,32 +26,34 @@ def view_makers(ops: Iterable[BoundSymbol], storages: Mapping[Var, int]) -> dict
     }
 
 
-def retake_views(backward: Trace, makers: Mapping[Var, BoundSymbol], names: Names) -> Trace:
-    """The backward program over what the saved views view, each view taken just before its first use."""
+def make_again(backward: Trace, makers: Mapping[Var, BoundSymbol], names: Names) -> Trace:
+    """The backward program over what saved values are made of; each is made again just before its first use.
+
+    makers: the forward operations to run again, by result.
+    """
     if makers.keys().isdisjoint(backward.params):
         return backward
     ops: list[BoundSymbol] = []
-    taken: dict[Var, Var] = {}
+    again: dict[Var, Var] = {}
 
-    def take(var: Var) -> Var:
-        if var not in makers or var in taken:
-            return taken.get(var, var)
+    def make(var: Var) -> Var:
+        if var not in makers or var in again:
+            return again.get(var, var)
         op = makers[var]
-        base = take(op.inputs[0])
+        made = {v: make(v) for v in op.inputs}
         outs = {v: names.var(v.name, v.type) for v in op.outputs}
-        args, kwargs = (tree.substitute(part, {op.inputs[0]: base}) for part in (op.args, op.kwargs))
+        args, kwargs = (tree.substitute(part, made) for part in (op.args, op.kwargs))
         ops.append(replace(op, args=args, kwargs=kwargs, outs=tree.substitute(op.outs, outs), phase=Phase.BACKWARD))
-        taken.update(outs)
-        return taken[var]
+        again.update(outs)
+        return again[var]
 
     for op in backward.ops:
-        views = {v: take(v) for v in op.inputs if v in makers}
-        args, kwargs = (
-            (tree.substitute(part, views) for part in (op.args, op.kwargs)) if views else (op.args, op.kwargs)
-        )
-        ops.append(replace(op, args=args, kwargs=kwargs) if views else op)
-    result = tree.map_tree(lambda leaf: take(leaf) if isinstance(leaf, Var) else leaf, backward.result)
-    made = {v for op in ops for v in op.outputs}
-    read = dict.fromkeys(v for op in ops for v in op.inputs if v not in made)
+        made = {v: make(v) for v in op.inputs if v in makers}
+        args, kwargs = (tree.substitute(part, made) for part in (op.args, op.kwargs)) if made else (op.args, op.kwargs)
+        ops.append(replace(op, args=args, kwargs=kwargs) if made else op)
+    result = tree.map_tree(lambda leaf: make(leaf) if isinstance(leaf, Var) else leaf, backward.result)
+    defined = {v for op in ops for v in op.outputs}
+    used = (*(v for op in ops for v in op.inputs), *tree.variables(result))
+    read = dict.fromkeys(v for v in used if v not in defined)
     kept = [v for v in backward.params if v not in makers]
     return replace(backward, params=(*(v for v in read if v not in kept), *kept), ops=tuple(ops), result=result)

@@ -38,9 +38,10 @@ class StateKind:
         a whole function); None where the state is ambient (a process-wide generator). Instances with ``state_dict()``
         and ``load_state_dict(saved)`` are saved and restored with the jitted module.
     close: name of the symbol that closes the state; it is called with all touched handles and returns nothing.
-    closes: which phase owes the closer: the ``"last"`` or the ``"first"`` that touches the state, or ``"each"``.
+    closes: who closes an instance, by phase: the ``"last"`` or the ``"first"`` that touches it, or ``"each"``.
     recompute: what recomputation in the backward phase may do with an operation that touches the state: ``"forbid"``
         it, ``"replay"`` it (touching the state again) or run it against the ``"same"`` snapshot without touching it.
+        What is replayed is closed by each backward program that replays it; while none runs, it stays open.
     """
 
     name: str

@@ -22,18 +22,23 @@ _RANDN = {"float64", "float32", "float16", "bfloat16", "complex64", "complex128"
 class Program:
     """A trace as text.
 
+    definition: all of the program but the block that runs it.
     lines: the operation on each line (counted from 1) that is a call.
     supplied: objects that no text spells, by the module-level name under which the program expects them.
+    regions: an operation that calls it, by the name of each function that defines a fused region.
     """
 
     text: str
+    definition: str
     lines: dict[int, BoundSymbol]
     supplied: dict[str, Any]
+    regions: dict[str, BoundSymbol]
 
 
 def program_text(trace: Trace) -> str:
     """The trace as a Python program that runs: ``def name(params)``, and a main block with inputs of the right types.
 
+    Each different fused region is a function of its own above it, which says what the region computes.
     Lowered traces free each value right after its last use. Raises VerifyError for an argument no expression spells.
     """
     return render(trace).text
@@ -41,18 +46,30 @@ def program_text(trace: Trace) -> str:
 
 def render(trace: Trace) -> Program:
     """The text of a trace with what is needed to run it and to explain a failure; see ``program_text``."""
-    spelling = Spelling(trace)
+    regions = {id(op.fused): op for op in trace.ops if op.fused is not None}
+    fused = {key: op.fused for key, op in regions.items() if op.fused is not None}
+    spelling = Spelling(trace, fused)
     body = list(_body(trace, spelling))
+    functions = [line for key, region in fused.items() for line in _function(region, spelling, spelling.region(key))]
     made = f", made by {trace.made_by}" if trace.made_by else ""
-    lines = [f"# {trace.name}: {trace.stage.value}{made}", *spelling.header(), "", ""]
+    lines = [f"# {trace.name}: {trace.stage.value}{made}", *spelling.header(), "", "", *functions]
     lines.append(f"def {trace.name}({_signature(trace)}):")
     calls = {}
     for text, op in body:
         lines.append(_INDENT + text)
         if op:
             calls[len(lines)] = op
-    lines += ["", "", *_main(trace), ""]
-    return Program("\n".join(lines), calls, spelling.supplied())
+    definition = "\n".join(lines) + "\n"
+    text = "\n".join([definition, "", *_main(trace), ""])
+    named = {spelling.region(key): op for key, op in regions.items()}
+    return Program(text, definition, calls, spelling.supplied(), named)
+
+
+def _function(region: Trace, spelling: Spelling, name: str) -> Iterator[str]:
+    """The lines of a function that runs a region one operation after the other."""
+    yield f"def {name}({_signature(region)}):"
+    yield from (_INDENT + text for text, _ in _body(region, spelling))
+    yield from ("", "")
 
 
 def _body(trace: Trace, spelling: Spelling) -> Iterator[tuple[str, BoundSymbol | None]]:
@@ -110,18 +127,29 @@ def _main(trace: Trace) -> Iterator[str]:
         yield f"{_INDENT}print({trace.name}({'[]' if trace.boxed else ''}))"
         return
     opening, closing = ("([", "])") if trace.boxed else ("(", ")")
-    inits = {e.handle: e.state.init for op in trace.ops for e in op.effects if e.handle and e.state.init}
-    for module in sorted({init.partition(":")[0] for init in inits.values()}):
+    for module in sorted({init.partition(":")[0] for init in _inits(trace).values()}):
         yield f"{_INDENT}import {module}"
     yield from (f"{_INDENT}{v.name} = {v.type.example}" for v in trace.params if isinstance(v.type, NumberType))
     yield f"{_INDENT}print("
     yield f"{_INDENT * 2}{trace.name}{opening}"
-    for param in trace.params:
-        init = inits[param].replace(":", ".") if param in inits else ""
-        sample = f"{init}({getattr(param.type, 'of', '')!r})" if init else _sample(param)
+    for param, sample in zip(trace.params, samples(trace), strict=True):
         yield f"{_INDENT * 3}{sample},  # {param.name}"
     yield f"{_INDENT * 2}{closing}"
     yield f"{_INDENT})"
+
+
+def samples(trace: Trace) -> list[str]:
+    """An expression for a value of each parameter; a state is a new instance, a number is its own name."""
+    inits = _inits(trace)
+    return [
+        f"{inits[p].replace(':', '.')}({getattr(p.type, 'of', '')!r})" if p in inits else _sample(p)
+        for p in trace.params
+    ]
+
+
+def _inits(trace: Trace) -> dict[Var, str]:
+    """What makes an instance of the state in each handle."""
+    return {e.handle: e.state.init for op in trace.ops for e in op.effects if e.handle and e.state.init}
 
 
 def _sample(param: Var) -> str:

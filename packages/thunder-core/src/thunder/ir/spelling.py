@@ -8,8 +8,9 @@ import itertools
 import keyword
 import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
+from types import MappingProxyType
 from typing import Any
 
 from thunder.errors import VerifyError
@@ -26,18 +27,24 @@ NUMBER_MODULES = frozenset({"math", "torch"})
 class Spelling:
     """Spells the values and callables of one trace, and collects the module-level lines they rely on.
 
-    No module-level name clashes with a variable of the trace, a builtin, a keyword or an imported module. Each line of
+    regions: of the fused operations of the trace, by the identity of each; their functions stand beside its own.
+    No module-level name clashes with a variable of the traces, a builtin, a keyword or an imported module. Each line of
     the program looks up one global for its callable; a constant that takes a call to make is made once.
     """
 
-    def __init__(self, trace: Trace) -> None:
-        self._variables = {var.name for var in trace.variables()}
-        self._modules = set(_modules(trace))
+    def __init__(self, trace: Trace, regions: Mapping[int, Trace] = MappingProxyType({})) -> None:
+        traces = (trace, *regions.values())
+        self._variables = {var.name for each in traces for var in each.variables()}
+        self._modules = {module for each in traces for module in _modules(each)}
         roots = {module.partition(".")[0] for module in self._modules}
         self._taken = {*self._variables, *_BUILTINS, *keyword.kwlist, *roots, trace.name, "_", "box"}
         self._aliases: dict[str, str] = {}
         self._callables: dict[tuple[str | None, str], str] = {}
         self._supplied: dict[Ref, str] = {}
+        self._regions: dict[int, str] = {}
+        for op in trace.ops:
+            if op.fused is not None and id(op.fused) not in self._regions:
+                self._regions[id(op.fused)] = self._fresh(f"{op.sym.name.replace('.', '_')}_{len(self._regions)}")
         self._spell: dict[type, Callable[[Any], str]] = {
             Var: lambda value: value.name,
             tuple: self._tuple,
@@ -81,11 +88,17 @@ class Spelling:
 
     def callable(self, op: BoundSymbol) -> str:
         """The module-level name of what a line calls."""
+        if op.fused is not None:
+            return self._regions[id(op.fused)]
         key = (op.call, op.sym.name)
         if key not in self._callables:
             expression, names = spelt_call(op)
             self._callables[key] = self._alias(expression, names)
         return self._callables[key]
+
+    def region(self, key: int) -> str:
+        """The name of the function of a fused region, given its identity."""
+        return self._regions[key]
 
     def header(self) -> Iterator[str]:
         """Imports, then aliases, then the names of objects that are supplied when the program runs."""
@@ -170,7 +183,7 @@ def _modules(trace: Trace) -> Iterator[str]:
     """The modules whose names the text of a trace uses."""
     if any(isinstance(param.type, TensorType) for param in trace.params):
         yield "torch"
-    for call in {op.call for op in trace.ops}:
+    for call in {op.call for op in trace.ops if op.fused is None}:
         yield call.partition(":")[0] if call else "torch"
     for leaf in tree.leaves([(op.args, op.kwargs) for op in trace.ops] + [trace.result]):
         if type(leaf) is Const:

@@ -5,11 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from thunder.ir import tree
 from thunder.ir.effects import Effect
 from thunder.ir.types import Number, TensorType, Var
+
+if TYPE_CHECKING:
+    from thunder.ir.trace import Trace
 
 
 class Phase(Enum):
@@ -83,6 +86,7 @@ class BoundSymbol:
     effects: what it touches besides; every effect with a handle has that handle among the arguments.
     call: ``"module:attribute"`` of the callable that runs this line; set when the operation is lowered.
     region: the activation-checkpointing region it was recorded in, if any.
+    fused: the operations that it runs as one, for a call of a fuser: from its arguments to a tuple of its results.
     """
 
     sym: Symbol
@@ -95,6 +99,7 @@ class BoundSymbol:
     call: str | None = None
     source: Source | None = None
     region: str | None = None
+    fused: Trace | None = None
 
     @cached_property
     def inputs(self) -> tuple[Var, ...]:

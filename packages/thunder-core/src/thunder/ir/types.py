@@ -44,6 +44,14 @@ class TensorType:
             n *= extent
         return n
 
+    @property
+    def is_contiguous(self) -> bool:
+        """True if the elements are in row-major order without gaps; dimensions of extent 1 may have any stride."""
+        wanted = contiguous_strides(self.shape)
+        if self.stride is None or not self.numel:
+            return self.stride is not None
+        return all(n == 1 or step == want for n, step, want in zip(self.shape, self.stride, wanted))
+
 
 def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
     """Row-major strides of a shape, in elements."""

@@ -64,8 +64,7 @@ def verify_schedule(traces: Mapping[Phase, Trace]) -> None:
             history.verify_order()
         for handle in {handle: None for h in histories.values() for handle in (*h.touched, *h.closed)}:
             touched = [phase for phase in phases if handle in histories[phase].touched]
-            of_kind = [phase for phase in phases if histories[phase].touched]
-            due = {"first": touched[:1], "last": of_kind[-1:] if touched else [], "each": touched}[kind.closes]
+            due = {"first": touched[:1], "last": touched[-1:], "each": touched}[kind.closes]
             closed = [phase for phase in phases if handle in histories[phase].closed]
             if closed != due:
                 raise VerifyError(
@@ -172,7 +171,7 @@ def _is_selected(op: BoundSymbol) -> str | None:
 
 
 def _is_lowered(op: BoundSymbol) -> str | None:
-    return None if op.call else "it has no call"
+    return None if op.call or op.fused else "it has no call"
 
 
 _VALUES = (_leaves_are_values, _outs_are_variables)

@@ -17,6 +17,8 @@ from thunder.ir.symbol import BoundSymbol, Phase, Refusal, Source
 from thunder.ir.trace import Stage, Trace
 from thunder.ir.types import TensorType
 from thunder.observe.history import Note, history_of
+from thunder.observe.measured import measured_table
+from thunder.observe.regions import regions_table
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -77,6 +79,10 @@ class Explanation:
         for record in self.records:
             yield ""
             yield _operations_table(record)
+            if record.decisions:
+                yield measured_table(record.decisions)
+            if record.regions:
+                yield regions_table(record.regions)
             yield from (_state_line(use) for use in state_uses(record))
             yield _time_line(record)
 

@@ -1,6 +1,7 @@
 """Logging through the standard library, under ``thunder``.
 
-``TORCH_LOGS="thunder"`` shows a line per compilation, the cause of each recompilation, and what runs eagerly;
+``TORCH_LOGS="thunder"`` shows a line per compilation, the cause of each recompilation, what runs eagerly, and what
+measuring decides;
 ``TORCH_LOGS="+thunder"`` adds the traces of every stage and who runs each operation. PyTorch imports the packages of
 ``thunder`` to know their loggers while it is itself half imported, so no package here may import torch.
 """

@@ -14,12 +14,16 @@ from thunder.ir.symbol import BoundSymbol, Phase, Symbol
 from thunder.ir.trace import Names
 from thunder.ir.types import TensorType, Var
 from thunder.lang.values import difference
+from thunder.passes.storages import writes_of
 
 
-def alias_results(capture: Capture, read: Callable[[Var], Var], names: Names) -> tuple[Any, list[BoundSymbol]]:
+def alias_results(
+    capture: Capture, read: Callable[[Var], Var], names: Names
+) -> tuple[Any, list[BoundSymbol], list[BoundSymbol]]:
     """The program's result over functional values, and the epilogue operations that make its aliases.
 
-    read: the functional value of a captured variable.
+    Those come in two parts, before and behind the writes into inputs, as the program takes the views: of a written
+    tensor autograd refuses some. read: the functional value of a captured variable.
     """
     trace, places = capture.trace, capture.places
     inputs = {places[var].storage: var for var in reversed(trace.params) if var in places}
@@ -28,21 +32,34 @@ def alias_results(capture: Capture, read: Callable[[Var], Var], names: Names) ->
     for var in trace.results:
         if var in places:
             sharing.setdefault(places[var].storage, []).append(var)
-    epilogue: list[BoundSymbol] = []
+    early: list[BoundSymbol] = []
+    late: list[BoundSymbol] = []
+    written = _first_writes(capture)
+    index = {var: i for i, op in reversed([*enumerate(trace.ops)]) for var in op.outputs}
 
     def made(var: Var) -> Var:
         storage = places[var].storage if var in places else None
         if var in trace.params or storage is None:
             return var
         if storage in inputs:
+            epilogue = early if index.get(var, 0) < written.get(storage, 0) else late
             return _replay(capture, makers, var, set(trace.params), lambda root: root, names, epilogue)
         if len(sharing[storage]) == 1:
             return read(var)
         first = next(v for v, place in places.items() if place.storage == storage)
-        return _replay(capture, makers, var, {first}, read, names, epilogue)
+        return _replay(capture, makers, var, {first}, read, names, late)
 
     values = {var: made(var) for var in trace.results}
-    return tree.substitute(trace.result, values), epilogue
+    return tree.substitute(trace.result, values), early, late
+
+
+def _first_writes(capture: Capture) -> dict[int, int]:
+    """The index of the operation that first writes into each storage."""
+    first: dict[int, int] = {}
+    for i, op in enumerate(capture.trace.ops):
+        for handle in writes_of(op):
+            first.setdefault(capture.places[handle].storage, i)
+    return first
 
 
 def _replay(

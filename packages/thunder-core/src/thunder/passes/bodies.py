@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import replace
 from typing import Any
 
@@ -30,15 +30,33 @@ class Bodies:
 
     def open(self, op: BoundSymbol, names: Names) -> list[BoundSymbol] | None:
         """The operations the call is made of; None for prims and calls that cannot be opened."""
-        if not op.sym.name.startswith("torch.") or not op.inputs:
+        if not op.inputs:
             return None
         needs = tuple(isinstance(v.type, TensorType) and v.type.requires_grad for v in op.inputs)
+        return self._opened(op, needs, names, _body)
+
+    def prims(self, op: BoundSymbol, names: Names) -> list[BoundSymbol] | None:
+        """The ATen operators that the call runs where grad mode is off; None as for ``open``."""
+        return self._opened(op, (False,) * len(op.inputs), names, _prims)
+
+    def _opened(
+        self, op: BoundSymbol, needs: tuple[bool, ...], names: Names, record: Callable[..., Rule | None]
+    ) -> list[BoundSymbol] | None:
+        if not op.sym.name.startswith("torch."):
+            return None
         call, inputs = formal_call(op, needs)
-        key = (op.sym.name, tree.freeze((call.args, call.kwargs)))
+        key = (record, op.sym.name, tree.freeze((call.args, call.kwargs)))
         if key not in self._memo:
-            self._memo[key] = _body(call, inputs)
+            self._memo[key] = record(call, inputs)
         rule = self._memo[key]
         return _instance(op, rule, names) if rule is not None and rule.forward else None
+
+
+def _prims(call: BoundSymbol, inputs: tuple[Var, ...]) -> Rule | None:
+    try:
+        return aten_body(call, inputs)
+    except (CaptureError, RuntimeError):
+        return None
 
 
 def _body(call: BoundSymbol, inputs: tuple[Var, ...]) -> Rule | None:

@@ -24,7 +24,7 @@ from thunder.lang.names import canonical_name, resolve_symbol
 from thunder.lang.numbers import number
 from thunder.lang.values import difference
 from thunder.passes.aliases import alias_results
-from thunder.passes.storages import Members, geometry, tensor
+from thunder.passes.storages import Members, geometry, tensor, writes_of
 from thunder.prims.facts import appending_operator, functional_operators, with_defaults
 from thunder.prims.structural import ArgPath
 
@@ -37,20 +37,15 @@ def functionalize(capture: Capture) -> Trace:
     for index, op in enumerate(capture.trace.ops):
         memory.run(index, op)
     epilogue = memory.write_backs()
-    result, aliases = alias_results(capture, memory.read, memory.names)
+    result, early, late = alias_results(capture, memory.read, memory.names)
     return Trace(
         capture.trace.name,
         capture.trace.params,
-        (*memory.ops, *epilogue, *aliases),
+        (*memory.ops, *early, *epilogue, *late),
         result,
         Stage.FUNCTIONAL,
         made_by="functionalize",
     )
-
-
-def writes_of(op: BoundSymbol) -> list[Var]:
-    """The variables whose memory the operation writes."""
-    return [e.handle for e in op.effects if e.state is MEMORY and e.access is Access.WRITE and e.handle is not None]
 
 
 def _written_storages(capture: Capture) -> list[int]:
@@ -123,16 +118,20 @@ class Memory:
         base = members.base()
         if base is not None:
             return _Storage(base, (base,) if base in members.inputs else ())
+        members.check_covered({handle for op in self._capture.trace.ops for handle in writes_of(op)})
         return _Storage(self._joined(members, storage), members.inputs)
 
     def _joined(self, members: Members, storage: int) -> Var:
-        """A variable with the elements of all inputs in a storage, for inputs of which none covers the others."""
+        """A variable with all elements of a storage that variables reach, where no input covers the others."""
         low, high = members.extent()
-        like = tensor(members.inputs[0])
+        first = members.inputs[0]
+        like = tensor(first)
         type = TensorType((number(high - low),), (1,), like.dtype, like.device)
-        joined = self.names.var("memory", type)
-        kwargs = {"dtype": Const(f"torch.{like.dtype}"), "device": Const(f"torch.device('{like.device}')")}
-        self.ops.append(BoundSymbol(Symbol("torch.zeros"), (type.shape,), kwargs, outs=joined))
+        args = (first, type.shape, type.stride, difference(number(low), self._places[first].offset))
+        view = self._emit(
+            f"{_STRUCTURAL}.strided_view", args, "memory", replace(type, requires_grad=like.requires_grad)
+        )
+        joined = self._emit("torch.detach", (view,), "memory", type) if like.requires_grad else view
         self._places[joined] = Place(storage, number(low))
         for var in members.inputs:
             joined = self._scattered(joined, var, var, joined)

@@ -32,6 +32,12 @@ class Lowering:
         ops = [replace(op, call=native_call(op), selection=Selection(native_executor(op))) for op in trace.ops]
         return trace.with_ops(ops, stage=Stage.LOWERED, made_by="lower")
 
+    def is_native(self, op: BoundSymbol) -> bool:
+        """True if nobody claims the operation."""
+        known = op.selection is not None and (op.selection.claim is not None or op.sym.name.startswith("torch."))
+        selection = op.selection if known else self._choose(op)
+        return selection is None or selection.claim is None
+
     def _lowered(self, op: BoundSymbol, names: Names) -> list[BoundSymbol]:
         if op.call is not None:
             return [op]

@@ -23,7 +23,7 @@ def schedule(traces: Mapping[Phase, Trace], calls: Mapping[str, str] = NO_CALLS)
     calls: ``"module:attribute"`` of each symbol that closes a state.
     The order of a trace is kept where it is legal. A closer takes the handles of all instances it closes, sorted by
     name, and follows the last access to them. Raises VerifyError if a trace is not at stage LOWERED, if an operation
-    depends on itself, or if a closer has no callable or needs a handle that its trace does not have.
+    depends on itself, or if a closer has no callable.
     """
     for trace in traces.values():
         if trace.stage is not Stage.LOWERED:
@@ -88,11 +88,9 @@ def _due(kind: StateKind, touched: Mapping[Phase, Handles]) -> Mapping[Phase, Ha
     """The handles to close in each phase, from the handles touched in each phase, first phase to last."""
     if kind.closes == "each":
         return touched
-    if kind.closes == "last":
-        return {list(touched)[-1]: set().union(*touched.values())}
     due: dict[Phase, Handles] = {}
-    for phase, handles in touched.items():
-        new = handles - set().union(*due.values())
+    for phase in touched if kind.closes == "first" else reversed(list(touched)):
+        new = touched[phase] - set().union(*due.values())
         if new:
             due[phase] = new
     return due
@@ -103,12 +101,6 @@ def _closer(kind: StateKind, phase: Phase, touched: Handles, trace: Trace, calls
     if kind.close not in calls:
         raise VerifyError(f"{kind.close} has no callable", why=f"it closes {kind.name}, which {trace.name} touches")
     handles = tuple(sorted((h for h in touched if h is not None), key=lambda h: h.name))
-    unknown = set(handles).difference(trace.variables())
-    if unknown:
-        names = ", ".join(sorted(h.name for h in unknown))
-        raise VerifyError(
-            f"{trace.name} lacks {names}", why=f"it owes {kind.close}, which takes every handle of {kind.name}"
-        )
     executor = kind.name.partition(".")[0]
     return BoundSymbol(
         sym=Symbol(kind.close),

@@ -4,23 +4,29 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 import torch
 
 from thunder.grad.differentiate import arriving_at, carried
 from thunder.grad.rules import Rules
 from thunder.ir import tree
+from thunder.ir.effects import RANDOM
 from thunder.ir.symbol import BoundSymbol, Phase, Refusal, Selection
 from thunder.ir.trace import Names, Stage, Trace
 from thunder.ir.types import TensorType, Var
 from thunder.lang.numbers import compiled
 from thunder.lang.values import in_torch, to_torch
 from thunder.passes.bodies import Bodies
+from thunder.passes.costs import views
+from thunder.passes.fusers import active_fusers
 from thunder.passes.sites import Sites
 from thunder.plugins.spec import Claim, ClaimContext, Executor, No, Yes
+
+T = TypeVar("T")
 
 
 class Selector:
@@ -33,6 +39,8 @@ class Selector:
     def __init__(self, executors: Sequence[Executor], options: Mapping[str, Mapping[str, Any]], rules: Rules) -> None:
         self._rules = rules
         self._claiming = [executor for executor in executors if executor.claims]
+        self._fusers = {fuser.name: fuser for fuser in active_fusers(executors, options, torch.is_grad_enabled())}
+        self._order = [(executor, _targets(executors[place:])) for place, executor in enumerate(executors, 1)]
         self._options = {executor.name: options.get(executor.name, {}) for executor in self._claiming}
         self._keys = {executor.name: executor.key(self._options[executor.name]) for executor in self._claiming}
         self._grad_mode = torch.is_grad_enabled()
@@ -41,20 +49,47 @@ class Selector:
     def choose(self, op: BoundSymbol, dependent: Set[Var] = frozenset(), site: str = "") -> Selection:
         """Who runs the operation. dependent: the variables through which gradients flow.
 
-        site: the name of the call; after its first result unless given.
+        site: the name of the call; an operator that a derivative or a decomposition made is no call of the program.
         """
+        return next(self._candidates(op, dependent, site))
+
+    def _candidates(
+        self, op: BoundSymbol, dependent: Set[Var], site: str, *, measured: bool = False
+    ) -> Iterator[Selection]:
+        """Those that can run the operation, in the user's order; who runs it if nobody claims it comes last."""
         refusals: list[Refusal] = []
-        for executor in self._claiming:
+        for executor in self._claiming if measured else self._asked(op):
             claim = executor.claim(op.sym.name)
             if claim is None:
                 continue
-            cx = self._context(executor, op, dependent)
-            chosen = Selection(executor.name, claim, tuple(refusals), site or op.outputs[0].name, cx)
-            answer = self._ask(executor, claim, cx, replace(op, selection=chosen), dependent)
-            if isinstance(answer, Yes):
-                return replace(chosen, detail=answer.detail) if answer.detail else chosen
-            refusals.append(Refusal(executor.name, answer.reason))
-        return Selection(native_executor(op), None, tuple(refusals))
+            cx = self._context(executor, op, dependent, measured)
+            answer = _unless_failing(executor, op, partial(_ask, claim, cx, op))
+            if isinstance(answer, No):
+                refusals.append(Refusal(executor.name, answer.reason))
+                continue
+            for choice in answer.candidates or ("",):
+                detail = " ".join(filter(None, (answer.detail, choice)))
+                told = replace(cx, choice=choice)
+                chosen = Selection(executor.name, claim, tuple(refusals), site, told, detail)
+                failed = _unless_failing(executor, op, partial(self._record, op, chosen, dependent))
+                if failed is None:
+                    yield chosen
+                else:
+                    refusals.append(Refusal(executor.name, failed.reason))
+        yield Selection(native_executor(op), None, tuple(refusals))
+
+    def _asked(self, op: BoundSymbol) -> Iterator[Executor]:
+        """Those that may claim the operation: up to a fuser that can run it, for which it is left."""
+        for executor, claimed_later in self._order:
+            if executor.claims:
+                yield executor
+            if executor.name in self._fusers and op.sym.name in claimed_later and self._fuses(executor.name, op):
+                return
+
+    def _fuses(self, name: str, op: BoundSymbol) -> bool:
+        """True if the fuser supports the operation, or some of what it is made of, beyond views."""
+        parts = self._bodies.prims(op, Names(v.name for v in (*op.inputs, *op.outputs))) or [op]
+        return any(self._fusers[name].supports(part) for part in parts if not views(part))
 
     def select(self, trace: Trace, parameters: Iterable[Var] = ()) -> Trace:
         """The trace with a selection on every operation; composites are opened where a part of them is claimed.
@@ -75,6 +110,8 @@ class Selector:
             parts = None
             if selection.claim is None and self._claiming and op.phase is Phase.FORWARD:
                 parts = self._parts(op, dependent, names, sites)
+            if parts is not None and not self._opened(op, selection, parts, dependent):
+                parts = None
             sites.follow(op)
             dependent.update(carried(op, dependent))
             selected += [replace(op, selection=selection)] if parts is None else parts
@@ -86,43 +123,61 @@ class Selector:
     def _parts(self, op: BoundSymbol, dependent: Set[Var], names: Names, sites: Sites) -> list[BoundSymbol] | None:
         """The operations of a composite's body, if an executor claims one of them."""
         body = self._bodies.open(op, names)
-        if body is None or not any(map(self._is_target, body)):
-            return None
+        if body is None or not any(self._is_target(part) or part.sym.name.startswith("torch._C.") for part in body):
+            return None  # (a built-in behind a Python function is looked into)
         flows = bool(carried(op, dependent))
         if not flows and not dependent.isdisjoint(op.inputs) and any(p.sym.name.startswith("aten.") for p in body):
             return None  # recorded without gradients, which ATen operators could not tell
+        if flows and any(map(_draws, body)):
+            return None  # PyTorch differentiates a draw only as a part of the whole
         parts = self._selected(body, set(dependent) if flows else set(), names, sites)
         return parts if any(part.selection is not None and part.selection.claim for part in parts) else None
 
-    def _context(self, executor: Executor, op: BoundSymbol, dependent: Set[Var]) -> ClaimContext:
+    def _opened(self, op: BoundSymbol, whole: Selection, parts: list[BoundSymbol], dependent: Set[Var]) -> bool:
+        """Whether its parts stand for a composite."""
+        return True
+
+    def _context(self, executor: Executor, op: BoundSymbol, dependent: Set[Var], measured: bool) -> ClaimContext:
         wanted = dependent if carried(op, dependent) else frozenset()
         return ClaimContext(
             options=self._options[executor.name],
             needs_grad=tuple(v in wanted for v in _tensors(op)),
             cache_key=self._keys[executor.name],
             grad_mode=self._grad_mode,
+            measured=measured,
         )
 
-    def _ask(
-        self, executor: Executor, claim: Claim, cx: ClaimContext, op: BoundSymbol, dependent: Set[Var]
-    ) -> Yes | No:
-        """Whether the executor runs the operation: no if its check says so, or if its rules fail."""
-        try:
-            answer = claim.ask(cx, *_described(op.args), **_described(op.kwargs))
-            if isinstance(answer, No):
-                return answer
-            if claim.lower is not None:  # recorded now, so that an executor that fails does not get the call
-                self._rules.lowered(op)
-            if claim.grad is not None and (flowing := carried(op, dependent)):
-                self._rules.find(op, tuple(v in dependent for v in op.inputs), arriving_at(op, flowing))
-            return answer
-        except Exception as error:
-            if os.environ.get("THUNDER_STRICT") == "1" or compiled() is not None:
-                raise  # it may be the symbolic sizes that it cannot take: the program is compiled without them
-            warnings.warn(
-                f"{executor.name} is not used for {op.sym} at {op.source}: {error}", RuntimeWarning, stacklevel=2
-            )
-            return No(f"it failed: {getattr(error, 'why', '') or getattr(error, 'what', '') or error}")
+    def _record(self, op: BoundSymbol, chosen: Selection, dependent: Set[Var]) -> None:
+        """Record the rules of a claim now, so that an executor that fails does not get the call."""
+        op = replace(op, selection=chosen)
+        if chosen.claim.lower is not None:
+            self._rules.lowered(op)
+        if chosen.claim.grad is not None and (flowing := carried(op, dependent)):
+            self._rules.find(op, tuple(v in dependent for v in op.inputs), arriving_at(op, flowing))
+
+
+def _ask(claim: Claim, cx: ClaimContext, op: BoundSymbol) -> Yes | No:
+    return claim.ask(cx, *_described(op.args), **_described(op.kwargs))
+
+
+def _unless_failing(executor: Executor, op: BoundSymbol, fn: Callable[[], T]) -> T | No:
+    """What ``fn`` returns; no, with a warning, if the executor fails in it."""
+    try:
+        return fn()
+    except Exception as error:
+        if os.environ.get("THUNDER_STRICT") == "1" or compiled() is not None:
+            raise  # it may be the symbolic sizes that it cannot take: the program is compiled without them
+        warnings.warn(f"{executor.name} is not used for {op.sym} at {op.source}: {error}", RuntimeWarning, stacklevel=2)
+        return No(f"it failed: {getattr(error, 'why', '') or getattr(error, 'what', '') or error}")
+
+
+def _targets(executors: Iterable[Executor]) -> frozenset[str]:
+    return frozenset(claim.target for executor in executors for claim in executor.claims)
+
+
+def _draws(op: BoundSymbol) -> bool:
+    """True for an ATen operator that draws random numbers."""
+    return op.sym.name.startswith("aten.") and any(effect.state is RANDOM for effect in op.effects)
 
 
 def native_executor(op: BoundSymbol) -> str:

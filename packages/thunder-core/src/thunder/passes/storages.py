@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+
 from thunder.capture.log import Capture, Place
 from thunder.errors import CaptureError
+from thunder.ir.effects import MEMORY, Access
+from thunder.ir.symbol import BoundSymbol
 from thunder.ir.types import TensorType, Var
 from thunder.lang.values import in_torch, to_torch, torch_dtype
 
@@ -33,12 +37,17 @@ class Members:
         Raises CaptureError for overlaps that cannot be expressed.
         """
         spans = {var: span(tensor(var), self.places[var]) for var in self.all}
-        base = max(self.inputs, key=lambda var: spans[var][1] - spans[var][0]) if self.inputs else self.all[0]
+        self._check_histories()
+
+        def reach(var: Var) -> tuple[int, bool]:
+            return spans[var][1] - spans[var][0], tensor(var).requires_grad
+
+        base = max(self.inputs, key=reach) if self.inputs else self.all[0]
         low, high = spans[base]
         outside = [var for var in self.all if spans[var][0] < low or spans[var][1] > high]
-        if not outside and (_is_dense(base, high - low) or self._all_alike(base)):
+        if not outside and (_is_dense(base, high - low) or self._all_within(base)):
             return base
-        if len(self.inputs) > 1 and all(tensor(var).dtype == tensor(base).dtype for var in self.all):
+        if self.inputs and all(tensor(var).dtype == tensor(base).dtype for var in self.all):
             return None
         raise CaptureError(
             f"{(outside or self.all)[-1].name} and {base.name} overlap in memory and are written to",
@@ -46,15 +55,53 @@ class Members:
             fix='pass one tensor and slice it inside the function, or use frontend="dynamo"',
         )
 
-    def _all_alike(self, base: Var) -> bool:
-        """True if the inputs are one region; views taken of it in the program lie within it."""
-        return all(geometry(var, self.places) == geometry(base, self.places) for var in self.inputs)
+    def _check_histories(self) -> None:
+        """Refuse inputs that share memory but not their autograd history: a write belongs to one of them only."""
+        histories = {self.places[var].history: var for var in self.inputs if tensor(var).requires_grad}
+        if len(histories) > 1:
+            first, second, *_ = histories.values()
+            raise CaptureError(
+                f"{first.name} and {second.name} share memory that is written, and both require grad",
+                why="they have different histories: neither is a view of the other for autograd",
+                fix="pass one of them, and detach it inside the function",
+            )
+
+    def _all_within(self, base: Var) -> bool:
+        """True if no variable has an element in the gaps that ``base`` leaves."""
+        alike = all(tensor(var).dtype == tensor(base).dtype for var in self.all)
+        return alike and not self._outside([base], self.all)
+
+    def check_covered(self, written: Set[Var]) -> None:
+        """Raise CaptureError for a write into gaps that the inputs leave: nothing would bring it to the caller."""
+        for var in self._outside(self.inputs, written.intersection(self.all)):
+            raise CaptureError(
+                f"{var.name} is written where it reaches memory beside {self.inputs[0].name}",
+                why="a program writes into its inputs only, and these elements lie between those of the input",
+                fix='pass the whole tensor, or use frontend="dynamo"',
+            )
+
+    def _outside(self, covering: Iterable[Var], others: Iterable[Var]) -> list[Var]:
+        """Those of the others that have an element which none of the covering variables has."""
+        low, high = self.extent()
+        memory = torch.zeros(high - low, dtype=torch.bool)
+
+        def seen(var: Var) -> torch.Tensor:
+            return memory.as_strided(tensor(var).shape, tensor(var).stride or (), self.places[var].offset - low)
+
+        for var in covering:
+            seen(var).fill_(True)
+        return [var for var in others if not seen(var).all()]
 
     def extent(self) -> tuple[int, int]:
-        """First element that an input can reach, and the one after the last."""
-        size = torch_dtype(tensor(self.inputs[0]).dtype).itemsize
-        spans = [span(tensor(var), self.places[var]) for var in self.inputs]
+        """First element that a variable can reach, and the one after the last."""
+        size = torch_dtype(tensor(self.all[0]).dtype).itemsize
+        spans = [span(tensor(var), self.places[var]) for var in self.all]
         return min(low for low, _ in spans) // size, max(high for _, high in spans) // size
+
+
+def writes_of(op: BoundSymbol) -> list[Var]:
+    """The variables whose memory the operation writes."""
+    return [e.handle for e in op.effects if e.state is MEMORY and e.access is Access.WRITE and e.handle is not None]
 
 
 def span(type: TensorType, place: Place) -> tuple[int, int]:

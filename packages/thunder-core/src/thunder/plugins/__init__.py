@@ -2,8 +2,18 @@
 
 from thunder.plugins.discovery import Found, Status
 from thunder.plugins.manager import Registry, discover, registry
-from thunder.plugins.options import resolve_options
+from thunder.plugins.options import CORE, resolve_options
 from thunder.plugins.selection import select_executors
 from thunder.plugins.symbols import RECORDER
 
-__all__ = ["RECORDER", "Found", "Registry", "Status", "discover", "registry", "resolve_options", "select_executors"]
+__all__ = [
+    "CORE",
+    "RECORDER",
+    "Found",
+    "Registry",
+    "Status",
+    "discover",
+    "registry",
+    "resolve_options",
+    "select_executors",
+]

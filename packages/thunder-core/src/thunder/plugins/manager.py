@@ -72,6 +72,11 @@ class Registry:
             raise self._missing(name)
         return next(executor for executor in owners[0].executors if executor.name == name)
 
+    def release(self, executor: Executor) -> str:
+        """The distribution and version that an executor comes from; empty if it was registered by hand."""
+        owner = next((found for found in self.found if executor in found.executors), None)
+        return f"{owner.distribution} {owner.version}" if owner is not None else ""
+
     def defaults(self) -> tuple[Executor, ...]:
         """The executors that are active without being named, by name."""
         installed = {e.name for found in self._usable() for e in found.executors if e.default}

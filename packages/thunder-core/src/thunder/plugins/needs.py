@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
-from importlib import metadata
+from importlib import import_module, metadata, util
 
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
@@ -42,6 +43,29 @@ class Distribution:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Modules:
+    """One of some top-level modules, for what no package index has under a name of its own.
+
+    install: the shell command that brings them.
+    """
+
+    any_of: tuple[str, ...]
+    install: str
+
+    def unmet(self) -> Unmet | None:
+        """None if one of them can be found. None is imported."""
+        if any(map(_is_found, self.any_of)):
+            return None
+        return Unmet(f"the module {' or '.join(self.any_of)} is required, and there is none", self.install)
+
+
+def _is_found(module: str) -> bool:
+    if module in sys.modules:  # one that was made by hand has no specification to find
+        return sys.modules[module] is not None
+    return util.find_spec(module) is not None
+
+
+@dataclass(frozen=True, kw_only=True)
 class Cuda:
     """A CUDA device that PyTorch can use, with at least the compute capability ``min`` if that is given."""
 
@@ -63,12 +87,33 @@ class Cuda:
         )
 
 
-Need = Distribution | Cuda
+@dataclass(frozen=True, kw_only=True)
+class Probe:
+    """Something that only trying tells: an entry point of a library, a compiler that works.
+
+    run: ``"module:function"``, a function ``() -> str`` that says what is missing, and nothing if all is there.
+    fix: what to do then.
+    """
+
+    run: str
+    fix: str
+
+    def unmet(self) -> Unmet | None:
+        """None if nothing is missing. Imports what ``run`` needs."""
+        module, _, function = self.run.partition(":")
+        try:
+            missing = getattr(import_module(module), function)()
+        except Exception as error:
+            missing = f"{self.run} raised {type(error).__name__}: {error}"
+        return Unmet(missing, self.fix) if missing else None
+
+
+Need = Distribution | Modules | Cuda | Probe
 
 
 def first_unmet(needs: Iterable[Need]) -> Unmet | None:
-    """The first need that is not met. Devices come last: asking for them imports torch."""
-    for need in sorted(needs, key=lambda need: isinstance(need, Cuda)):
+    """The first need that is not met. Devices and probes come last: asking for them imports torch."""
+    for need in sorted(needs, key=lambda need: isinstance(need, (Cuda, Probe))):
         if (unmet := need.unmet()) is not None:
             return unmet
     return None

@@ -10,6 +10,28 @@ from thunder.errors import OptionError
 from thunder.plugins.spec import Executor, Option
 from thunder.plugins.suggest import did_you_mean, quoted
 
+CORE = (
+    Option(
+        "select",
+        str,
+        "order",
+        'who runs a call that several executors can run: the first in the user\'s order, or the fastest ("measure")',
+        choices=("order", "measure"),
+    ),
+    Option(
+        "memory",
+        str,
+        "keep",
+        'whether a faster candidate may save more bytes for backward than PyTorch itself ("trade")',
+        choices=("keep", "trade"),
+    ),
+    Option("measure_budget", float, 3.0, "seconds that one compilation may spend on measuring"),
+)
+"""The options of the core itself."""
+
+FUEL = Option("fuel", int, None, "at most how many regions it runs in one program, the first ones; to find a wrong one")
+"""An option that every executor with a fuser has."""
+
 
 def resolve_options(
     user: Mapping[str, Any], executors: Iterable[Executor], core: Iterable[Option] = ()
@@ -19,7 +41,7 @@ def resolve_options(
     ``user`` is flat: ``{"example.precision": "high", "an_option_of_the_core": 3}``. What it leaves out has its default.
     Raises OptionError for an option that does not exist or a value that does not fit.
     """
-    owners = {"core": tuple(core), **{executor.name: executor.options for executor in executors}}
+    owners = {"core": tuple(core), **{executor.name: _options_of(executor) for executor in executors}}
     declared = {_full_name(owner, option): option for owner, options in owners.items() for option in options}
     for name in user:
         if name not in declared:
@@ -34,6 +56,10 @@ def resolve_options(
             for owner, options in owners.items()
         }
     )
+
+
+def _options_of(executor: Executor) -> tuple[Option, ...]:
+    return executor.options if executor.fuser is None else (*executor.options, FUEL)
 
 
 def _full_name(owner: str, option: Option) -> str:

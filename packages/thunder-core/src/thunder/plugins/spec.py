@@ -39,9 +39,16 @@ def resolve(text: str) -> Any:
 
 @dataclass(frozen=True)
 class Yes:
-    """The executor runs this call. detail: what it runs it with, if that varies; ``thunder.explain`` shows it."""
+    """The executor runs this call.
+
+    detail: what it runs it with, if that varies; ``thunder.explain`` shows it.
+    candidates: the names of the ways in which it can run it, if there are several, the likely best first. The rules
+        get the chosen one as ``cx.choice``: the first, or under ``select="measure"`` the fastest.
+    """
 
     detail: str = ""
+    _: KW_ONLY
+    candidates: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -115,6 +122,8 @@ class ClaimContext:
     options: the executor's own, by short name. needs_grad: one flag for each tensor argument.
     cache_key: the value of the executor's ``cache_key`` for this run.
     grad_mode: the program is compiled with grad mode on, whether or not this call needs gradients.
+    measured: what can run the call is timed: a check that would refuse because it expects to be slower says yes.
+    choice: for rules, which of the candidates that the check named is to run; empty if it named none.
     """
 
     _: KW_ONLY
@@ -122,6 +131,8 @@ class ClaimContext:
     needs_grad: tuple[bool, ...] = ()
     cache_key: Hashable = None
     grad_mode: bool = True
+    measured: bool = False
+    choice: str = ""
 
     @property
     def training(self) -> bool:
@@ -156,7 +167,9 @@ class Claim:
             answer = resolve(self.check)(cx, *args, **kwargs)
         except Exception as error:
             raise self._bad_check(f"it raised {type(error).__name__}: {error}") from error
-        if isinstance(answer, Yes) or (isinstance(answer, No) and answer.reason):
+        if isinstance(answer, Yes) and isinstance(answer.candidates, tuple):
+            return answer
+        if isinstance(answer, No) and answer.reason:
             return answer
         raise self._bad_check(f"it returned {answer!r}")
 
@@ -177,9 +190,19 @@ class Fuser:
     compile: ``(cx, region: Trace) -> callable``, or a ``concurrent.futures.Future`` of one where it is compiled in the
         background: all regions of a program are started before the first is waited for. The callable takes the
         region's parameters by position and returns a tuple of its results. If either raises, the region runs unfused.
-    pays: ``(cx, region: Trace) -> Yes() | No(reason)``: whether to fuse a region; absent: always.
+    pays: ``(cx, region: Trace) -> Yes() | No(reason)``: whether to fuse a region; absent: wherever the core would.
     show: ``(cx, region: Trace) -> str``: what the region compiles to, for people; absent: nothing to see.
     absorbs: the names of the state kinds whose effects a region may hold; operations with others stay outside.
+    overhead: microseconds that a call of what it compiles takes beyond a call of a PyTorch operator, without its work.
+
+    What is asked of it: ``supports`` sees ATen operations (``op.sym.name`` is ``"aten.…"``), views included, whose
+    tensors have elements; equal calls of a program are asked for once. A region holds its own views of what it reads
+    and makes; its results are never views, and are distinct. Each has the type of its variable in
+    ``region.result``, strides included, and owns its memory. Types in a region never say ``requires_grad``.
+    The core asks ``pays`` where its own model (bytes moved, calls, peak memory) says that the region is worth it.
+    Each executor with a fuser has an integer option ``fuel``, which ``cx.options`` does not show: at most so many
+    regions of a program are fused. What the callable raises when it runs is told as a warning, and from then on the
+    region runs unfused, so that errors of the user's program stay what they are.
     """
 
     supports: str
@@ -187,6 +210,7 @@ class Fuser:
     pays: str | None = None
     show: str | None = None
     absorbs: tuple[str, ...] = ()
+    overhead: float = 3.0
 
 
 @dataclass(frozen=True)

@@ -9,13 +9,15 @@ from dataclasses import dataclass
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
-from thunder.ir.effects import StateKind
-from thunder.plugins.needs import Cuda, Distribution
+from thunder.ir.effects import RANDOM, StateKind
+from thunder.plugins.needs import Cuda, Distribution, Modules, Probe
+from thunder.plugins.options import FUEL
 from thunder.plugins.spec import (
     SUPPORTED_API,
     Check,
     Claim,
     Executor,
+    Fuser,
     Grad,
     Op,
     Option,
@@ -32,7 +34,7 @@ OPTION_TYPES = (bool, int, float, str)
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 _DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 _ITEMS: dict[str, tuple[type, ...]] = {
-    "needs": (Distribution, Cuda),
+    "needs": (Distribution, Modules, Cuda, Probe),
     "symbols": (Op,),
     "states": (StateKind,),
     "claims": (Claim,),
@@ -58,7 +60,7 @@ def validate(executor: Executor) -> tuple[Fault, ...]:
     """Everything that is wrong with an executor. Whether claim targets exist is the business of ``targets``."""
     if structure := tuple(_structure(executor)):
         return structure  # nothing else can be asked of a specification of the wrong shape
-    rules = (_identity, _needs, _prefixes, _duplicates, _effects, _closers, _imports, _options)
+    rules = (_identity, _needs, _prefixes, _duplicates, _effects, _closers, _fuser, _imports, _options)
     return tuple(fault for rule in rules for fault in rule(executor))
 
 
@@ -80,6 +82,9 @@ def import_strings(executor: Executor) -> Iterator[tuple[str, str]]:
         (f"symbol {op.name!r}, {part}", getattr(op, part)) for op in executor.symbols for part in ("impl", "meta")
     ]
     texts += [(f"state {state.name!r}, init", state.init) for state in executor.states]
+    texts += [("need, run", need.run) for need in executor.needs if isinstance(need, Probe)]
+    if (fuser := executor.fuser) is not None:
+        texts += [(f"fuser, {part}", getattr(fuser, part)) for part in ("supports", "compile", "pays", "show")]
     for claim in executor.claims:
         where = f"claim on {claim.target!r}"
         texts += [(f"{where}, {part}", getattr(claim, part)) for part in ("check", "lower")]
@@ -91,6 +96,8 @@ def import_strings(executor: Executor) -> Iterator[tuple[str, str]]:
 def _structure(executor: Executor) -> Iterator[Fault]:
     for field, kinds in _ITEMS.items():
         yield from _tuple_of(field, getattr(executor, field), kinds)
+    if not isinstance(executor.fuser, Fuser | None):
+        yield Fault("structure", "fuser", f"{executor.fuser!r} instead of a Fuser")
     for item in (item for field in ("symbols", "claims") for item in _items(getattr(executor, field))):
         if isinstance(item, Op):
             yield from _tuple_of(f"symbol {item.name!r}, effects", item.effects, (Touch,))
@@ -186,6 +193,18 @@ def _closers(executor: Executor) -> Iterator[Fault]:
         if state.close is not None and state.name not in changed:
             fix = "give the symbols that do Updates(…) or Writes(…)"
             yield Fault("untriggered", where, f"no symbol changes it, so nothing triggers {state.close!r}", fix)
+
+
+def _fuser(executor: Executor) -> Iterator[Fault]:
+    if executor.fuser is None:
+        return
+    if FUEL.name in (option.name for option in executor.options):
+        yield Fault("duplicate", f"option {FUEL.name!r}", "every executor with a fuser has it", "leave it out")
+    declared = [RANDOM.name, *(state.name for state in executor.states)]
+    for name in executor.fuser.absorbs:
+        if name not in declared:
+            fix = did_you_mean(name, declared) or "declare it in states"
+            yield Fault("effect", "fuser, absorbs", f"undeclared state {name!r}", fix)
 
 
 def _imports(executor: Executor) -> Iterator[Fault]:

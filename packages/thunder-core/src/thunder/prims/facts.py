@@ -15,10 +15,14 @@ _HIDDEN_WRITES = {
 }
 
 
-@cache
-def is_random(op: torch._ops.OpOverload) -> bool:
-    """True if the operator draws from a random generator."""
-    return torch.Tag.nondeterministic_seeded in op.tags
+def draws(op: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """True if a call draws from a random generator. What has a dropout (attention) draws for nothing else."""
+    if torch.Tag.nondeterministic_seeded not in op.tags:
+        return False
+    for position, argument in enumerate(op._schema.arguments):
+        if argument.name == "dropout_p":
+            return bool(args[position] if position < len(args) else kwargs.get("dropout_p", argument.default_value))
+    return True
 
 
 @cache
@@ -37,6 +41,22 @@ def returns_view(op: torch._ops.OpOverload) -> bool:
         and not info.is_write
         and any(r is not None and r.before_set & info.before_set for r in returned)
     )
+
+
+@cache
+def is_view(op: torch._ops.OpOverload) -> bool:
+    """True if the operator's results, one or a list, share the memory of its first argument and it writes nothing."""
+    arguments = op._schema.arguments
+    info = arguments[0].alias_info if arguments else None
+    return op is torch.ops.aten._unsafe_view.default or (info is not None and not info.is_write)
+
+
+@cache
+def has_flops(op: torch._ops.OpOverload) -> bool:
+    """True if PyTorch counts the operator's floating-point operations: matrix products, convolutions, attention."""
+    from torch.utils.flop_counter import flop_registry
+
+    return op.overloadpacket in flop_registry
 
 
 @cache

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -11,15 +11,17 @@ import torch
 from torch.utils.checkpoint import set_device_states
 
 from thunder.grad.differentiate import Tape, backward, fresh_layout
+from thunder.grad.mincut import Facts, remade
 from thunder.grad.pieces import pieces
 from thunder.grad.recompute import recompute
-from thunder.grad.views import retake_views, view_makers
+from thunder.grad.views import make_again, view_makers
 from thunder.ir import tree
 from thunder.ir.effects import RANDOM
 from thunder.ir.symbol import BoundSymbol, Phase, Symbol
 from thunder.ir.trace import Stage, Trace
 from thunder.ir.types import NumberType, OpaqueType, TensorType, Var
 from thunder.lang.numbers import compiled, compiling
+from thunder.passes.costs import views as is_view
 from thunder.passes.cse import cse
 from thunder.passes.dce import dce
 from thunder.runtime.codegen import compile_trace
@@ -36,7 +38,7 @@ class BackwardBuilder:
     forward: the scheduled forward trace, with result ``(roots, others, saved)``. random: positions of one parameter on
     each device but the CPU, if it draws random numbers, else None.
     storages: of the captured values. overwritten: those of values that the epilogue writes; backward saves copies of
-    them, as eager's in-place calls do.
+    them, as eager's in-place calls do. parameters: of modules.
     """
 
     def __init__(
@@ -45,12 +47,13 @@ class BackwardBuilder:
         selected: Trace,
         storages: Mapping[Var, int],
         overwritten: Set[int],
+        parameters: Collection[Var],
         backend: Backend,
         watch: Stopwatch,
     ) -> None:
         self._tape = tape
         self._overwritten = {v for v, storage in storages.items() if storage in overwritten}
-        self._views = view_makers(tape.forward, storages)
+        self._makers = view_makers(tape.forward, storages)
         self._copies: dict[Var, Var] = {}
         self._selected = selected
         self._backend = backend
@@ -61,15 +64,18 @@ class BackwardBuilder:
         self._groups = pieces(tape)
         draws = any(effect.state is RANDOM for op in tape.forward for effect in op.effects)
         self.random = tuple(_one_per_device(selected.params)) if draws else None
-        programs = [self._backward(group, group) for group in self._groups]
+        differentiated = [self._differentiated(group) for group in self._groups]
+        if backend.regions.wanted:
+            self._makers |= remade(tape.forward, differentiated, self._facts(parameters))
+        programs = [self._backward(group, group, trace) for group, trace in zip(self._groups, differentiated)]
         self._saved = tuple(dict.fromkeys(v for p in programs for v in self._saved_by(p)))
         others = tuple(v for v in leaving(selected) if v not in self._cotangents)
         result = (tape.roots, others, self._saved)
         ops = (*tape.forward, *self._copying())
         whole = Trace(selected.name, selected.params, ops, result, Stage.SELECTED, made_by="split")
         watch.note(self._joint(ops, programs))
-        forward = watch.forward("lower", lambda: backend.lower(dce(whole)))
-        lowered = [watch.note(backend.lower(p), watch.record.backward_traces) for p in programs]
+        forward = watch.lowered(dce(whole), backend, watch.record.traces)
+        lowered = [watch.lowered(p, backend, watch.record.backward_traces) for p in programs]
         phases = {Phase.FORWARD: forward}
         if lowered:
             ops = tuple(op for p in lowered for op in p.ops)
@@ -99,12 +105,21 @@ class BackwardBuilder:
         result = (tape.roots, tuple(p.result for p in programs))
         return Trace("joint", params, ops, result, Stage.JOINT, made_by="differentiate")
 
-    def _backward(self, group: Sequence[Var], arriving: Sequence[Var]) -> Trace:
-        """The backward of a piece, for the gradients of some of its roots."""
+    def _differentiated(self, arriving: Sequence[Var]) -> Trace:
+        """The backward program for the gradients of some roots, over all forward values."""
         given = [self._cotangents[root] if root in arriving else None for root in self._tape.roots]
-        names = self._tape.names
-        trace = recompute(backward(self._tape, given), self._tape.forward, names)
-        trace = self._on_copies(cse(retake_views(trace, self._views, names)))
+        return recompute(backward(self._tape, given), self._tape.forward, self._tape.names)
+
+    def _facts(self, parameters: Collection[Var]) -> Facts:
+        """What the choice of values that backward makes again depends on. parameters: kept, whether saved or not."""
+        views = {v: op for op in self._tape.forward if is_view(op) for v in op.outputs} | self._makers
+        kept = {v for v in (*parameters, *leaving(self._selected)) if v not in self._overwritten}
+        return Facts(self._backend.is_cheap, views, kept.difference(views))
+
+    def _backward(self, group: Sequence[Var], arriving: Sequence[Var], differentiated: Trace) -> Trace:
+        """The backward of a piece, for the gradients of some of its roots."""
+        trace = make_again(differentiated, self._makers, self._tape.names)
+        trace = self._on_copies(cse(trace))
         cotangents = tuple(self._cotangents[root] for root in group if root in arriving)
         saved = self._saved_by(trace)
         used = self._inputs_of(group)
@@ -170,7 +185,7 @@ class BackwardBuilder:
 
     def _compiled(self, trace: Trace) -> BackwardFunction:
         """The generated function, with the states it touches bound."""
-        fn = compile_trace(trace)
+        fn = self._backend.function(trace)
         bound = self._backend.handles(trace, 0)
         return (lambda box: fn([*_emptied(box), *bound])) if bound else fn
 
@@ -185,7 +200,9 @@ class BackwardBuilder:
                 if given not in made:
                     arriving = [root for root, there in zip(group, given) if there]
                     with compiling(self._known):
-                        lowered = self._backend.lower(self._backward(group, arriving))
+                        trace = self._backward(group, arriving, self._differentiated(arriving))
+                        lowered = self._backend.regions.fuse(self._backend.lower(trace))
+                    self._backend.regions.compile()
                     trace = self._in_place(lowered)
                     places = [saved.index(v) for v in self._saved_by(trace)]
                     made[given] = (self._compiled(trace), places, self._known.condition() if self._known else None)

@@ -18,9 +18,10 @@ _LINES = "__thunder_lines__"
 _serial = itertools.count()
 
 
-def compile_trace(trace: Trace) -> Callable[..., Any]:
+def compile_trace(trace: Trace, fused: Callable[[BoundSymbol], Callable[..., Any]] | None = None) -> Callable[..., Any]:
     """The function that runs ``program_text(trace)``; it takes the trace's parameters by position.
 
+    fused: finds what runs a fused operation; without it, its operations run one by one, as the text says.
     Its source is known to ``linecache`` (so debuggers and tracebacks show it) for as long as the function lives, and
     the trace is its attribute ``__thunder_trace__``.
     """
@@ -29,6 +30,8 @@ def compile_trace(trace: Trace) -> Callable[..., Any]:
     namespace: dict[str, Any] = {"__name__": filename, _LINES: program.lines}
     exec(compile(program.text, filename, "exec"), namespace)
     namespace.update(program.supplied)
+    if fused is not None:
+        namespace.update({name: fused(op) for name, op in program.regions.items()})
     fn = namespace.pop(trace.name)  # the function refers to its namespace: without a cycle it dies with its last user
     fn.__thunder_trace__ = trace
     linecache.cache[filename] = (len(program.text), None, program.text.splitlines(keepends=True), filename)
@@ -46,7 +49,7 @@ def explained(exc: Exception) -> Exception:
     if op is None:
         return exc
     executor = op.selection.executor if op.selection else "torch"
-    if executor in ("torch", "python"):
+    if executor in ("torch", "python") or op.fused is not None:  # a region that fails runs as PyTorch's own operations
         if op.source and hasattr(exc, "add_note"):  # Python 3.11
             exc.add_note(f"  in {op.sym}, called at {op.source}   {op.source.text.strip()}".rstrip())
         return exc
@@ -64,6 +67,7 @@ def _failed(traceback: TracebackType | None) -> BoundSymbol | None:
     found = None
     while traceback is not None:
         lines = traceback.tb_frame.f_globals.get(_LINES)
-        found = lines.get(traceback.tb_lineno) if lines is not None else found
+        op = lines.get(traceback.tb_lineno) if lines is not None else None
+        found = op if op is not None and (op.source or found is None) else found
         traceback = traceback.tb_next
     return found

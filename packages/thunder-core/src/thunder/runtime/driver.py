@@ -17,16 +17,19 @@ from thunder.capture.record import Capture, record
 from thunder.grad.differentiate import Tape, differentiate
 from thunder.grad.rules import Rules
 from thunder.ir.symbol import BoundSymbol, Phase
-from thunder.ir.trace import Trace
+from thunder.ir.trace import Names, Trace
 from thunder.ir.types import Var
 from thunder.ir.verify import verify
 from thunder.passes.dce import dce
 from thunder.passes.functionalize import functionalize, writes_of
+from thunder.passes.fusers import active_fusers
 from thunder.passes.lower import Lowering
+from thunder.passes.measure import Measurer
 from thunder.passes.select import Selector
 from thunder.plugins.spec import Executor, Transform, resolve
 from thunder.runtime.backward import BackwardBuilder
-from thunder.runtime.codegen import compile_trace
+from thunder.runtime.fusing import Regions, Report, unreported
+from thunder.runtime.measured import MeasuringSelector
 from thunder.runtime.program import CompilationRecord, DifferentiableProgram, PlainProgram, Program
 from thunder.runtime.stages import Backend, leaving
 from thunder.runtime.states import States
@@ -47,13 +50,14 @@ class Settings:
     """What a compilation depends on besides the program.
 
     options: of each executor, by its name. transforms: passes over the functional trace. states: what executors keep
-    between runs and compilations.
+    between runs and compilations. progress: told while regions are compiled.
     """
 
     executors: tuple[Executor, ...]
     options: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: MappingProxyType({}))
     transforms: tuple[Transform, ...] = ()
     verify: bool = False
+    progress: Report = field(default=unreported, compare=False)
     states: States = field(default_factory=States, compare=False)
 
 
@@ -85,24 +89,52 @@ def _compiled(
     for transform in settings.transforms:
         functional = watch.forward(transform.name, functools.partial(resolve(transform.apply), functional))
     rules = Rules({kind.name: kind for executor in settings.executors for kind in executor.states})
-    selector = Selector(settings.executors, settings.options, rules)
+    measurer = _measurer(settings, watch.record)
+    selector = _selector(settings, rules, measurer)
     parameters = _parameters(functional, inputs)
     selected = watch.forward("select", lambda: selector.select(functional, parameters))
     tape = watch.run("differentiate", lambda: differentiate(selected, leaving(selected), rules))
-    backend = Backend(Lowering(selector.choose, rules), settings.executors, tape.names, settings.states)
+    regions = _regions(settings, tape.names, watch.record, measurer)
+    backend = Backend(Lowering(selector.choose, rules), settings.executors, tape.names, settings.states, regions)
     if not tape.roots and not (tape.inputs and torch.is_grad_enabled()):
         return _plain(selected, capture, backend, watch)
-    return _differentiable(selected, tape, capture, backend, watch)
+    return _differentiable(selected, tape, capture, parameters, backend, watch)
+
+
+def _measurer(settings: Settings, record: CompilationRecord) -> Measurer | None:
+    """Who decides by measuring, if the user asks for that."""
+    if settings.options.get("core", {}).get("select") != "measure":
+        return None
+    measurer = Measurer(settings.executors, settings.options)
+    record.decisions = measurer.decisions
+    return measurer
+
+
+def _selector(settings: Settings, rules: Rules, measurer: Measurer | None) -> Selector:
+    if measurer is None:
+        return Selector(settings.executors, settings.options, rules)
+    return MeasuringSelector(settings.executors, settings.options, rules, measurer)
+
+
+def _regions(settings: Settings, names: Names, record: CompilationRecord, measurer: Measurer | None) -> Regions:
+    fusers = active_fusers(settings.executors, settings.options, torch.is_grad_enabled())
+    regions = Regions(fusers, names, settings.progress, measurer=measurer)
+    record.regions = regions.uses
+    return regions
 
 
 @contextlib.contextmanager
 def _callers_hooks_hidden() -> Iterator[None]:
     """Hooks on saved tensors that are active around the call are for its values, not for the fakes of a compilation."""
-    if torch._C._autograd._top_saved_tensors_default_hooks(True) is None:
+    hooks = []
+    while (top := torch._C._autograd._top_saved_tensors_default_hooks(True)) is not None:
+        hooks.append(top)
+        torch._C._autograd._pop_saved_tensors_default_hooks()
+    try:
         yield
-        return
-    with torch.autograd.graph.saved_tensors_hooks(lambda t: t, lambda t: t):
-        yield
+    finally:
+        for pack, unpack in reversed(hooks):
+            torch._C._autograd._push_saved_tensors_default_hooks(pack, unpack)
 
 
 @contextlib.contextmanager
@@ -143,6 +175,18 @@ class Stopwatch:
         (self.record.traces if traces is None else traces).append(trace)
         return trace
 
+    def lowered(self, trace: Trace, backend: Backend, traces: list[Trace]) -> Trace:
+        """The trace, lowered and fused; both are kept among ``traces``."""
+        lowered = self.note(self.run("lower", lambda: backend.lower(trace)), traces)
+        if not backend.regions.wanted:
+            return lowered
+        return self.note(self.run("fuse", lambda: backend.regions.fuse(lowered)), traces)
+
+    def compile(self, regions: Regions) -> None:
+        """Have regions compiled."""
+        if regions.wanted:
+            self.run("compile", regions.compile)
+
 
 def _parameters(trace: Trace, inputs: tuple[Input, ...]) -> list[Var]:
     """The variables that are parameters of a module: call sites are named after them."""
@@ -150,19 +194,26 @@ def _parameters(trace: Trace, inputs: tuple[Input, ...]) -> list[Var]:
 
 
 def _plain(selected: Trace, capture: Capture, backend: Backend, watch: Stopwatch) -> Program:
-    lowered = watch.forward("lower", lambda: backend.lower(selected))
+    lowered = watch.lowered(selected, backend, watch.record.traces)
     scheduled = watch.forward("schedule", lambda: backend.schedule({Phase.FORWARD: lowered})[Phase.FORWARD])
-    run = watch.run("codegen", lambda: _without_autocast(compile_trace(scheduled)))
+    watch.compile(backend.regions)
+    run = watch.run("codegen", lambda: _without_autocast(backend.function(scheduled)))
     bound = backend.handles(scheduled, len(selected.params))
     return PlainProgram(run, bound, tuple(capture.constants.values()), _writes(selected.ops), watch.record)
 
 
-def _differentiable(selected: Trace, tape: Tape, capture: Capture, backend: Backend, watch: Stopwatch) -> Program:
+def _differentiable(
+    selected: Trace, tape: Tape, capture: Capture, parameters: Sequence[Var], backend: Backend, watch: Stopwatch
+) -> Program:
     storages = {var: place.storage for var, place in capture.places.items()}
     overwritten = {storages[v] for op in selected.ops for v in writes_of(op)}
-    builder = watch.run("differentiate", lambda: BackwardBuilder(tape, selected, storages, overwritten, backend, watch))
-    forward = watch.run("codegen", lambda: _without_autocast(compile_trace(builder.forward)))
-    epilogue = watch.run("codegen", lambda: compile_trace(builder.epilogue()))
+    builder = watch.run(
+        "differentiate",
+        lambda: BackwardBuilder(tape, selected, storages, overwritten, parameters, backend, watch),
+    )
+    watch.compile(backend.regions)
+    forward = watch.run("codegen", lambda: _without_autocast(backend.function(builder.forward)))
+    epilogue = watch.run("codegen", lambda: backend.function(builder.epilogue()))
     return DifferentiableProgram(
         forward,
         backend.handles(builder.forward, len(selected.params)),

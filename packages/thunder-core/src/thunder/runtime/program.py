@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,18 +10,26 @@ import torch
 from torch.utils.checkpoint import get_device_states
 
 from thunder.ir.trace import Trace
+from thunder.passes.decisions import Decision
 from thunder.runtime.codegen import explained
+from thunder.runtime.library import CompiledRegion
 from thunder.runtime.node import Origin, Piece, RandomState
 
 
 @dataclass
 class CompilationRecord:
-    """What one compilation did. traces, backward_traces: every stage, first to last. times: seconds by pass."""
+    """What one compilation did. traces, backward_traces: every stage, first to last. times: seconds by pass.
+
+    decisions: what measuring decided, each different call once. regions: those that are fused, with their numbers of
+    calls.
+    """
 
     name: str
     traces: list[Trace] = field(default_factory=list)
     backward_traces: list[Trace] = field(default_factory=list)
     times: dict[str, float] = field(default_factory=dict)
+    decisions: list[Decision] = field(default_factory=list)
+    regions: Mapping[CompiledRegion, int] = field(default_factory=dict)
 
 
 class Program:

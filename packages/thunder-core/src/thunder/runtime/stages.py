@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from thunder.ir.symbol import Phase
+from thunder.ir.symbol import BoundSymbol, Phase
 from thunder.ir.trace import Names, Trace
 from thunder.ir.types import OpaqueType, Var
 from thunder.passes.lower import Lowering
 from thunder.passes.schedule import schedule
 from thunder.plugins.spec import Executor
+from thunder.runtime.codegen import compile_trace
+from thunder.runtime.fusing import Regions
 from thunder.runtime.states import States
 
 
@@ -23,9 +25,12 @@ def leaving(trace: Trace) -> tuple[Var, ...]:
 
 
 class Backend:
-    """Lowers and schedules the traces of one compilation, and finds the states they touch."""
+    """Lowers, fuses and schedules the traces of one compilation, and finds the states they touch."""
 
-    def __init__(self, lowering: Lowering, executors: Sequence[Executor], names: Names, states: States) -> None:
+    def __init__(
+        self, lowering: Lowering, executors: Sequence[Executor], names: Names, states: States, regions: Regions
+    ) -> None:
+        self.regions = regions
         self._lowering = lowering
         self._names = names
         self._calls = {op.name: op.impl for executor in executors for op in executor.symbols}
@@ -49,23 +54,19 @@ class Backend:
         """The trace with every operation run by torch itself."""
         return self._lowering.lower_natively(trace)
 
+    def is_cheap(self, op: BoundSymbol) -> bool:
+        """True if an operation runs inside a region, where it costs little. It need not be lowered."""
+        return op.call is None and self._lowering.is_native(op) and self.regions.is_cheap(op)
+
+    def function(self, trace: Trace) -> Callable[..., Any]:
+        """What runs a scheduled trace."""
+        return compile_trace(trace, self.regions.function)
+
     def schedule(self, traces: Mapping[Phase, Trace]) -> dict[Phase, Trace]:
         """The traces in their final order, with the closers they owe."""
-        handles = dict.fromkeys(v for trace in traces.values() for v in _handles(trace))
-        return schedule({phase: _sharing(trace, handles) for phase, trace in traces.items()}, self._calls)
+        return schedule(traces, self._calls)
 
     def handles(self, trace: Trace, first: int) -> tuple[Any, ...]:
         """The state instances for the trace's parameters from position ``first`` on."""
         types = (v.type for v in trace.params[first:])
         return tuple(self._states.find(self._kinds[t.name], t.of) for t in types if isinstance(t, OpaqueType))
-
-
-def _handles(trace: Trace) -> list[Var]:
-    return [v for v in trace.params if isinstance(v.type, OpaqueType)]
-
-
-def _sharing(trace: Trace, handles: Iterable[Var]) -> Trace:
-    """The trace with all handles of each kind that it has a handle of: who closes a kind closes all of them."""
-    kinds = {v.type.name for v in _handles(trace) if isinstance(v.type, OpaqueType)}
-    more = [v for v in handles if isinstance(v.type, OpaqueType) and v.type.name in kinds and v not in trace.params]
-    return replace(trace, params=(*trace.params, *more)) if more else trace

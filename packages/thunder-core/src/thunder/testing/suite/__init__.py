@@ -30,6 +30,7 @@ from thunder.testing.suite.numerics import (  # noqa: E402
     test_gradients_equal_eager,
     test_gradients_of_some_inputs_equal_eager,
     test_one_tensor_given_twice,
+    test_other_ways_equal_eager,
     test_results_equal_eager,
 )
 from thunder.testing.suite.spec import test_the_plugin_imports_without_torch, test_the_specification_is_valid  # noqa: E402
@@ -53,6 +54,7 @@ __all__ = [
     "test_gradients_of_some_inputs_equal_eager",
     "test_one_tensor_given_twice",
     "test_operations_touch_what_they_declare",
+    "test_other_ways_equal_eager",
     "test_printed_programs_run",
     "test_results_equal_eager",
     "test_states_are_made_anew",

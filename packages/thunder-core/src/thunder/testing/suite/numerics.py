@@ -48,6 +48,15 @@ def test_one_tensor_given_twice(subject: Subject, differentiable: Claim) -> None
             _compare(subject, sample, actual, expected)
 
 
+def test_other_ways_equal_eager(subject: Subject, claim: Claim) -> None:
+    """Results and gradients in each further way that the check names for a call."""
+    for sample in subject.samples(claim.target):
+        for other in subject.other_ways(claim, sample):
+            for wanted in (None, [False] * len(sample.tensors)):
+                expected, actual = (_step(fn, sample.inputs(wanted)) for fn in (sample.program, other.jit(sample)))
+                _compare(subject, sample, actual, expected)
+
+
 def _doubled(sample: Sample, kept: int, replaced: int) -> Sample:
     def twice(*tensors: torch.Tensor) -> Any:
         return sample.program(*(tensors[kept if at == replaced else at] for at in range(len(tensors))))

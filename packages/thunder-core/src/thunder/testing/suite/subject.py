@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import ModuleType
 from typing import Any
 
@@ -12,15 +13,21 @@ import pytest
 import torch
 
 import thunder
+from thunder.frontends.functional import FunctionalFunction
+from thunder.frontends.settings import make_settings
 from thunder.ir.trace import Stage, Trace
 from thunder.plugins.manager import registry
 from thunder.plugins.spec import Claim, Executor
 from thunder.testing.suite.samples import Sample, samples_of
+from thunder.testing.suite.ways import in_way
 
 
 @dataclass(frozen=True)
 class Subject:
-    """An executor under test. plugin: the module of its hooks, if known."""
+    """An executor under test.
+
+    plugin: the module of its hooks, if known. asked: what is asked for calls in its place.
+    """
 
     executor: Executor
     plugin: str | None
@@ -29,6 +36,7 @@ class Subject:
     tolerance: Mapping[str, float] = field(default_factory=dict)
     options: Mapping[str, Any] = field(default_factory=dict)
     own_samples: Mapping[str, Any] = field(default_factory=dict)
+    asked: Executor | None = None
 
     @classmethod
     def of(cls, module: ModuleType) -> Subject:
@@ -55,11 +63,10 @@ class Subject:
     def jit(self, sample: Sample) -> Any:
         """The call compiled, with this executor alone."""
         torch.manual_seed(0)
-        return thunder.jit(
-            lambda *tensors: sample.program(*tensors),
-            executors=[self.executor],
-            frontend="functional",
-            options=self.options,
+        settings = make_settings([self.executor], {"select": "order", **self.options})
+        executors = (self.asked if self.asked and e is self.executor else e for e in settings.executors)
+        return FunctionalFunction(
+            lambda *tensors: sample.program(*tensors), replace(settings, executors=tuple(executors))
         )
 
     def taken(self, claim: Claim) -> Iterator[Sample]:
@@ -70,7 +77,16 @@ class Subject:
         """Whether the executor takes the call, as in training."""
         jitted = self.jit(sample)
         jitted(*sample.inputs())
-        return any(op.selection is not None and op.selection.claim == claim for op in selected(jitted).ops)
+        claims = [op.selection.claim for op in selected(jitted).ops if op.selection is not None and op.selection.claim]
+        return any(taken.target == claim.target for taken in claims)
+
+    def other_ways(self, claim: Claim, sample: Sample) -> Iterator[Subject]:
+        """The executor running the call in each further way that its check names: in any but the first."""
+        for number in itertools.count(1):
+            other = replace(self, asked=in_way(self.executor, number))
+            if not other.takes(claim, sample):
+                return
+            yield other
 
 
 @functools.cache

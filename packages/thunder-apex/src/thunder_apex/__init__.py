@@ -1,0 +1,3 @@
+"""Apex's fused kernels: ``thunder.jit(model, executors=["apex", ...])``."""
+
+__version__ = "0.1.0"

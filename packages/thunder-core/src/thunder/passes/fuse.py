@@ -1,0 +1,239 @@
+"""Fusing: groups of operations that a fuser runs as one call each.
+
+Views are no part of the graph that is partitioned: a region takes its own of what it reads, and what reads a view
+outside takes it of a region's result. So results of regions never share memory with anything, aliases outside are what
+they were, and a view costs nothing inside. What has symbolic sizes is not fused. A composite is opened where a part of it that computes is in a region;
+otherwise it stays as it is, and the rest is partitioned with it as one operation: else a group could come to depend on
+itself through it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import groupby
+from typing import Any
+
+from thunder.ir import tree
+from thunder.ir.deps import deps
+from thunder.ir.symbol import BoundSymbol, Phase, Selection, Symbol
+from thunder.ir.trace import Names, Trace
+from thunder.ir.types import TensorType, Var
+from thunder.lang.names import resolve_symbol
+from thunder.passes.bodies import Bodies
+from thunder.passes.costs import size, views
+from thunder.passes.dce import live
+from thunder.passes.fusers import ActiveFuser
+from thunder.passes.lower import native_call
+from thunder.passes.partition import Graph, Node, partition
+from thunder.passes.regions import region_of
+from thunder.passes.schedule import topological
+from thunder.prims.facts import has_flops
+
+Members = tuple[int, ...]
+"""The positions of the parts that make up a group."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """An operation of the trace, or one that a composite is made of.
+
+    whole: the position of the operation in the trace. computes, view: the fuser supports it, and it computes or it only
+    views memory.
+    """
+
+    op: BoundSymbol
+    whole: int
+    computes: bool = False
+    view: bool = False
+
+
+class Fusion:
+    """Fuses the traces of one compilation for one fuser.
+
+    names: of the compilation. wanted: whether a region is to be fused; it is the same for equal regions.
+    """
+
+    def __init__(self, fuser: ActiveFuser, bodies: Bodies, names: Names, wanted: Callable[[Trace], bool]) -> None:
+        self._fuser = fuser
+        self._bodies = bodies
+        self._names = names
+        self._wanted = wanted
+        self._fuel = fuser.fuel
+        self._supported: dict[Hashable, bool] = {}
+
+    def fuse(self, trace: Trace) -> Trace:
+        """The lowered trace with each of its regions as one operation; the identical trace if there are none."""
+        parts = [part for index, op in enumerate(trace.ops) for part in self._parts(index, op)]
+        while groups := self._wanted_groups(parts, trace):
+            opened = {parts[place].whole for members in groups for place in members}
+            idle = {part.whole for part in parts if part.computes and part.op is not trace.ops[part.whole]} - opened
+            if not idle:
+                fueled = groups[: self._fuel]
+                self._fuel = None if self._fuel is None else self._fuel - len(fueled)
+                return _Draft(trace, parts, fueled, opened, self._fuser.name).trace()
+            parts = list(_closed(parts, idle, trace))
+        return trace
+
+    def _wanted_groups(self, parts: Sequence[Part], trace: Trace) -> list[Members]:
+        """The groups that are worth a call, of what is worth it beside them."""
+        groups = [members for members in _groups(parts, trace) if len(members) > 1]
+        while groups:
+            opened = {parts[place].whole for members in groups for place in members}
+            fused = _Draft(trace, parts, groups, opened, self._fuser.name).fused
+            wanted = [members for members, op in fused.items() if op.fused and self._wanted(op.fused)]
+            if len(wanted) == len(groups):
+                break
+            groups = wanted
+        return groups
+
+    def is_cheap(self, op: BoundSymbol) -> bool:
+        """True if the fuser can run all that an operation computes beyond views, and none of it is a matrix product."""
+        parts = [part for part in self._parts(0, op) if not part.view]
+        return bool(parts) and all(part.computes and not has_flops(resolve_symbol(part.op.sym.name)) for part in parts)
+
+    def _parts(self, index: int, op: BoundSymbol) -> list[Part]:
+        """The operation, or what it is made of if some of that can be fused, or if all is views of one argument."""
+        if (
+            op.phase is Phase.EPILOGUE
+            or op.fused
+            or op.is_symbolic
+            or (op.selection is not None and op.selection.claim is not None)
+        ):
+            return [Part(op, index)]
+        if op.sym.name.startswith("aten."):
+            return [self._part(op, index)]
+        body = None if op.effects else self._bodies.prims(op, self._names)
+        if body is None:
+            return [Part(op, index)]
+        lowered = (replace(part, call=native_call(part), selection=op.selection) for part in body)
+        parts = [self._part(part, index) for part in lowered]
+        is_view = len(op.inputs) == 1 and all(part.view for part in parts)
+        return parts if is_view or any(part.computes for part in parts) else [Part(op, index)]
+
+    def _part(self, op: BoundSymbol, index: int) -> Part:
+        supported = self._supports(op)
+        view = supported and not op.effects and views(op)
+        return Part(op, index, computes=supported and not view, view=view)
+
+    def _supports(self, op: BoundSymbol) -> bool:
+        """The fuser's answer, asked for once for equal calls."""
+        key = (op.sym.name, op.effects, tree.freeze(tree.map_tree(_type, (op.args, op.kwargs))))
+        if key not in self._supported:
+            self._supported[key] = self._fuser.supports(op)
+        return self._supported[key]
+
+
+def _type(leaf: Any) -> Any:
+    return leaf.type if isinstance(leaf, Var) else leaf
+
+
+def _closed(parts: Iterable[Part], wholes: Set[int], trace: Trace) -> Iterator[Part]:
+    """The parts, those of some operations of the trace put together again: nothing of them is fused."""
+    for whole, group in groupby(parts, lambda part: part.whole):
+        yield from [Part(trace.ops[whole], whole)] if whole in wholes else group
+
+
+def _groups(parts: Sequence[Part], trace: Trace) -> list[Members]:
+    """What the fuser could run as one call each."""
+    base = _bases([part.op for part in parts if part.view])
+    before = deps([part.op for part in parts])
+    nodes: list[Node] = []
+    places: list[int] = []  # of each node, among the parts
+    until: list[frozenset[int]] = []  # of each part, the nodes that it waits for, seen through views
+    for place, part in enumerate(parts):
+        earlier = frozenset(node for p in before[place] for node in until[p])
+        until.append(earlier if part.view else frozenset({len(nodes)}))
+        if not part.view:
+            reads = tuple(dict.fromkeys(base.get(v, v) for v in part.op.inputs))
+            nodes.append(Node(_kind(part), earlier, reads, part.op.outputs))
+            places.append(place)
+    sizes = {v: size(v.type) for node in nodes for v in (*node.reads, *node.makes)}
+    kept = frozenset(base.get(v, v) for v in trace.results)
+    return [tuple(places[node] for node in group) for group in partition(Graph(nodes, sizes, kept))]
+
+
+def _kind(part: Part) -> str | None:
+    """Where it runs: a group is on one device."""
+    devices = {v.type.device for v in part.op.outputs if isinstance(v.type, TensorType)}
+    return devices.pop() if part.computes and len(devices) == 1 else None
+
+
+def _bases(views: Sequence[BoundSymbol]) -> dict[Var, Var]:
+    """What each view is, in the end, a view of."""
+    base: dict[Var, Var] = {}
+    for op in views:
+        base.update((out, base.get(op.inputs[0], op.inputs[0])) for out in op.outputs)
+    return base
+
+
+class _Draft:
+    """The trace with some groups as fused operations.
+
+    opened: the operations of the trace that are replaced by their parts; of the others, only views are seen through.
+    """
+
+    def __init__(
+        self, trace: Trace, parts: Sequence[Part], groups: Sequence[Members], opened: Set[int], name: str
+    ) -> None:
+        self._trace = trace
+        self._parts = parts
+        self._name = name
+        self._groups = groups
+        self._group = {place: members for members in groups for place in members}
+        self._opened = opened
+        closed = {part.whole for part in parts if not part.view} - opened
+        transparent = [part.op for part in parts if part.view and part.whole not in closed]
+        self._views = {v: op for op in transparent for v in op.outputs}
+        self._base = _bases(transparent)
+
+    @cached_property
+    def fused(self) -> dict[Members, BoundSymbol]:
+        """The fused operation of each group, with the results that somebody reads."""
+        kept = live(self._around({members: self._outline(members) for members in self._groups}), self._trace.results)
+        read = {v for op in kept for v in op.inputs}.union(self._trace.results)
+        return {members: self._op(members, [v for v in self._made(members) if v in read]) for members in self._groups}
+
+    def _outline(self, members: Members) -> BoundSymbol:
+        """What a group reads and makes."""
+        made = self._made(members)
+        read = dict.fromkeys(self._base.get(v, v) for place in members for v in self._parts[place].op.inputs)
+        return BoundSymbol(Symbol(self._name), tuple(v for v in read if v not in made), outs=tuple(made))
+
+    def trace(self) -> Trace:
+        """The whole, in an order that runs."""
+        ops = live(self._around(self.fused), self._trace.results)
+        return self._trace.with_ops(topological(ops), made_by="fuse")
+
+    def _made(self, members: Members) -> list[Var]:
+        return [v for place in members for v in self._parts[place].op.outputs]
+
+    def _op(self, members: Members, results: Sequence[Var]) -> BoundSymbol:
+        ops = [self._parts[place].op for place in members]
+        region, inputs = region_of(ops, self._views, results)
+        return BoundSymbol(
+            Symbol(f"{self._name}.region"),
+            inputs,
+            outs=tuple(results),
+            effects=tuple(dict.fromkeys(effect for op in ops for effect in op.effects)),
+            phase=ops[0].phase,
+            selection=Selection(self._name),
+            source=ops[0].source,
+            fused=region,
+        )
+
+    def _around(self, fused: Mapping[Members, BoundSymbol]) -> list[BoundSymbol]:
+        """The fused operations, each in the place of its last member, and all that is not in them."""
+        ops: list[BoundSymbol] = []
+        whole = -1
+        for place, part in enumerate(self._parts):
+            members = self._group.get(place)
+            if members is not None and place == members[-1]:
+                ops.append(fused[members])
+            elif members is None and part.whole in self._opened:
+                ops.append(part.op)
+            elif members is None and part.whole != whole:
+                ops.append(self._trace.ops[part.whole])
+            whole = part.whole
+        return ops

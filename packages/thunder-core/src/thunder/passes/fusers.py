@@ -1,0 +1,97 @@
+"""The fusers of one compilation, and asking them: an answer that fails is a no, told once."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+from thunder.ir.symbol import BoundSymbol
+from thunder.ir.trace import Trace
+from thunder.ir.types import TensorType
+from thunder.passes.costs import saves
+from thunder.passes.regions import region_of
+from thunder.passes.reproducers import report_failure
+from thunder.plugins.options import FUEL
+from thunder.plugins.spec import ClaimContext, Executor, Fuser, No, Yes, resolve
+
+
+@dataclass(frozen=True)
+class ActiveFuser:
+    """An executor that fuses, with the context that it is asked in. fuel: how many regions it may run; None: any."""
+
+    executor: Executor
+    cx: ClaimContext
+    fuel: int | None = None
+
+    @property
+    def name(self) -> str:
+        return self.executor.name
+
+    @property
+    def spec(self) -> Fuser:
+        assert self.executor.fuser is not None
+        return self.executor.fuser
+
+    @functools.cached_property
+    def key(self) -> Hashable:
+        """Equal for fusers that make the same of a region."""
+        return (self.name, self.spec, tuple(sorted(self.cx.options.items())), self.cx.cache_key)
+
+    def supports(self, op: BoundSymbol) -> bool:
+        """True if a lowered ATen operation may be part of a region."""
+        if not op.sym.name.startswith("aten.") or any(e.state.name not in self.spec.absorbs for e in op.effects):
+            return False
+        if any(isinstance(v.type, TensorType) and not v.type.numel for v in (*op.inputs, *op.outputs)):
+            return False
+        try:
+            answer = resolve(self.spec.supports)(self.cx, op)
+        except Exception as error:
+            self.report(f"could not say whether it supports {op.sym}", _alone(op), error)
+            return False
+        return isinstance(answer, Yes)
+
+    def pays(self, region: Trace) -> Yes | No:
+        """Whether a region is worth fusing: by the core's model, then by the fuser's own."""
+        gain = saves(region, self.spec.overhead)
+        if gain <= 0:
+            return No(f"it would cost {-gain:.1f} us more than its operations one by one")
+        if self.spec.pays is None:
+            return Yes()
+        try:
+            answer: Yes | No = resolve(self.spec.pays)(self.cx, region)
+        except Exception as error:
+            self.report("could not say whether a region pays", region, error)
+            return No(f"it failed: {error}")
+        return answer
+
+    def report(self, what: str, region: Trace, error: Exception) -> None:
+        """Tell that it failed on a region; see ``report_failure``."""
+        report_failure(self.executor, self.cx.options, what, region, error)
+
+    def compile(self, region: Trace) -> Any:
+        """What the fuser makes of a region: a callable, or a future of one. Raises whatever it raises."""
+        return resolve(self.spec.compile)(self.cx, region)
+
+
+def active_fusers(
+    executors: Sequence[Executor], options: Mapping[str, Mapping[str, Any]], grad_mode: bool
+) -> tuple[ActiveFuser, ...]:
+    """The fusers among executors, in their order."""
+    return tuple(
+        _active(executor, options.get(executor.name, {}), grad_mode)
+        for executor in executors
+        if executor.fuser is not None
+    )
+
+
+def _active(executor: Executor, options: Mapping[str, Any], grad_mode: bool) -> ActiveFuser:
+    own = MappingProxyType({name: value for name, value in options.items() if name != FUEL.name})
+    cx = ClaimContext(options=own, cache_key=executor.key(options), grad_mode=grad_mode)
+    return ActiveFuser(executor, cx, options.get(FUEL.name))
+
+
+def _alone(op: BoundSymbol) -> Trace:
+    return region_of([op], {}, op.outputs)[0]

@@ -1,0 +1,106 @@
+"""The fused regions of one compilation: found in every trace, all started, then waited for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from thunder.ir.symbol import BoundSymbol
+from thunder.ir.trace import Names, Trace
+from thunder.passes.bodies import Bodies
+from thunder.passes.fuse import Fusion
+from thunder.passes.fusers import ActiveFuser
+from thunder.passes.measure import Measurer
+from thunder.plugins.spec import Yes
+from thunder.runtime.library import LIBRARY, CompiledRegion, Library
+from thunder.runtime.region_race import is_known_slower, is_slower
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far compiling the regions of a program is. done, different: regions. total: calls of them."""
+
+    done: int
+    different: int
+    total: int
+
+
+Report = Callable[[Progress], None]
+
+
+def unreported(progress: Progress) -> None:
+    """Nobody is told."""
+
+
+class Regions:
+    """Fuses the traces of one compilation.
+
+    uses: how often each different region is called. report: told of progress while regions are compiled.
+    measurer: decides which regions are slower than their operations one by one; None: none is.
+    """
+
+    def __init__(
+        self,
+        fusers: Sequence[ActiveFuser],
+        names: Names,
+        report: Report = unreported,
+        library: Library = LIBRARY,
+        measurer: Measurer | None = None,
+    ) -> None:
+        self.uses: dict[CompiledRegion, int] = {}
+        self._measurer = measurer
+        self._report = report
+        self._library = library
+        bodies = Bodies()
+        self._fusions = [(f, Fusion(f, bodies, names, self._wants(f))) for f in fusers]
+        self._found: dict[int, CompiledRegion] = {}
+
+    @property
+    def wanted(self) -> bool:
+        """True if there is a fuser."""
+        return bool(self._fusions)
+
+    def fuse(self, trace: Trace) -> Trace:
+        """The lowered trace with its regions as single operations. Equal ones hold the very same region."""
+        for fuser, fusion in self._fusions:
+            fused = fusion.fuse(trace)
+            if fused is not trace:
+                trace = fused.with_ops(self._shared(fuser, op) for op in fused.ops)
+        return trace
+
+    def is_cheap(self, op: BoundSymbol) -> bool:
+        """True if one fuser can run all that an operation computes, and none of it is a matrix product."""
+        return any(fusion.is_cheap(op) for _, fusion in self._fusions)
+
+    def compile(self) -> None:
+        """Have every region compiled that is not yet: all are started before the first is waited for."""
+        if all(region.done for region in self.uses):
+            return
+        for work in (CompiledRegion.start, CompiledRegion.function):
+            for region in self.uses:
+                work(region)
+                done = sum(region.done for region in self.uses)
+                self._report(Progress(done, len(self.uses), sum(self.uses.values())))
+
+    def function(self, op: BoundSymbol) -> Callable[..., Any]:
+        """What runs a fused operation."""
+        region = self._found[id(op.fused)]
+        slower = self._measurer is not None and is_slower(region, self._measurer)
+        return region.unfused if slower else region.function()
+
+    def _wants(self, fuser: ActiveFuser) -> Callable[[Trace], bool]:
+        def wants(region: Trace) -> bool:
+            found = self._library.find(fuser, region)
+            known = self._measurer is not None and is_known_slower(found, self._measurer)
+            return isinstance(found.answer, Yes) and not known
+
+        return wants
+
+    def _shared(self, fuser: ActiveFuser, op: BoundSymbol) -> BoundSymbol:
+        if op.fused is None or op.sym.name != f"{fuser.name}.region":
+            return op
+        found = self._library.find(fuser, op.fused)
+        self.uses[found] = self.uses.get(found, 0) + 1
+        self._found[id(found.region)] = found
+        return replace(op, fused=found.region)

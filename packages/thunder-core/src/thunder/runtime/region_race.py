@@ -1,0 +1,50 @@
+"""Measured fusing: a region that is slower than its operations one by one is not fused."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+
+from thunder.ir.types import TensorType
+from thunder.passes.measure import Candidate, Measurer
+from thunder.passes.regions import region_key
+from thunder.runtime.library import LIMIT, CompiledRegion
+
+UNFUSED = "torch"
+"""The label of a region's operations one by one."""
+
+
+def is_slower(region: CompiledRegion, measurer: Measurer) -> bool:
+    """True if a compiled region loses against its operations one by one. One that touches state is not measured."""
+    if not _is_measurable(region):
+        return False
+    name = region.fuser.name
+    candidates = {name: lambda: Candidate(region.function()), UNFUSED: lambda: Candidate(region.unfused)}
+    decision = measurer.decide(f"{name}.region", signature(region), candidates, _types(region))
+    return decision.chosen == UNFUSED
+
+
+def is_known_slower(region: CompiledRegion, measurer: Measurer) -> bool:
+    """The same for one that need not be compiled to know it, since it was measured before."""
+    if not _is_measurable(region):
+        return False
+    name = region.fuser.name
+    decision = measurer.kept(f"{name}.region", signature(region), [name, UNFUSED])
+    return decision is not None and decision.chosen == UNFUSED
+
+
+@functools.lru_cache(maxsize=LIMIT)
+def signature(region: CompiledRegion) -> str:
+    """Its operations and types for people, and a digest of all that it is."""
+    digest = hashlib.sha256(repr(region_key(region.region)).encode()).hexdigest()[:16]
+    names = ", ".join(op.sym.name.removeprefix("aten.") for op in region.region.ops)
+    return f"({names}) where {', '.join(f'{p.name}: {p.type}' for p in region.region.params)}, {digest}"
+
+
+def _types(region: CompiledRegion) -> list[TensorType]:
+    return [p.type for p in region.region.params if isinstance(p.type, TensorType)]
+
+
+def _is_measurable(region: CompiledRegion) -> bool:
+    trace = region.region
+    return not any(op.effects for op in trace.ops) and len(_types(region)) == len(trace.params)

@@ -1,0 +1,120 @@
+"""A fuser that runs anywhere: its regions run the ATen operators that they hold, and it fails where it is told to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any
+
+import torch
+
+from thunder.extend import BoundSymbol, ClaimContext, Executor, Fuser, No, Option, Trace, Var, Yes, map_tree, to_torch
+from thunder.prims.facts import is_view
+
+_HERE = "thunder.testing.fakes.fuser"
+_FAILURES = ("supports", "pays", "compile", "later", "run")
+
+FUSER = Executor(
+    name="fakefuser",
+    summary="regions that run one operation after the other, for tests",
+    fuser=Fuser(
+        supports=f"{_HERE}:supports",
+        compile=f"{_HERE}:compile_region",
+        pays=f"{_HERE}:pays",
+        show=f"{_HERE}:show",
+        overhead=0.0,
+    ),
+    options=(
+        Option("fails", str, "", "the step that raises", choices=("", *_FAILURES)),
+        Option("everything", bool, False, "support every operator"),
+        Option("skip", str, "", "the names of operators that it does not support, separated by commas"),
+        Option("wrong", str, "", "the name of an operator after which it adds one to what it computes"),
+    ),
+)
+
+COMPILED: list[Trace] = []
+"""Every region that was compiled, in order."""
+
+RUNS: list[Trace] = []
+"""The region of every call."""
+
+
+def supports(cx: ClaimContext, op: BoundSymbol) -> Yes | No:
+    """What PyTorch says is elementwise or a reduction, and what it makes of those."""
+    _fail(cx, "supports")
+    name = op.sym.name
+    if name in cx.options["skip"].split(","):
+        return No("it is to be skipped")
+    tags = _operator(name).tags
+    if cx.options["everything"] or is_view(_operator(name)):
+        return Yes()
+    if torch.Tag.pointwise in tags or torch.Tag.reduction in tags or name in _MORE:
+        return Yes()
+    return No(f"{name} is neither elementwise nor a reduction")
+
+
+_MORE = frozenset({
+    "aten.native_layer_norm", "aten.native_layer_norm_backward", "aten.gelu_backward", "aten._softmax",
+    "aten._softmax_backward_data", "aten._log_softmax", "aten._log_softmax_backward_data", "aten.cat", "aten.clone",
+    "aten._to_copy", "aten.where.self", "aten.zeros", "aten.full", "aten.ones",
+})  # fmt: skip
+
+
+def pays(cx: ClaimContext, region: Trace) -> Yes | No:
+    """Always."""
+    _fail(cx, "pays")
+    return Yes()
+
+
+def compile_region(cx: ClaimContext, region: Trace) -> Callable[..., Any] | Future[Callable[..., Any]]:
+    """The region, as a function that looks at nothing but the region."""
+    _fail(cx, "compile")
+    COMPILED.append(region)
+    run = _interpreter(cx, region)
+    if cx.options["fails"] != "later":
+        return run
+    future: Future[Callable[..., Any]] = Future()
+    future.set_exception(RuntimeError("told to fail when it is waited for"))
+    return future
+
+
+def show(cx: ClaimContext, region: Trace) -> str:
+    """The operators of a region."""
+    return ", ".join(op.sym.name for op in region.ops)
+
+
+def _interpreter(cx: ClaimContext, region: Trace) -> Callable[..., Any]:
+    def run(*args: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        RUNS.append(region)
+        _fail(cx, "run")
+        values: dict[Var, torch.Tensor] = dict(zip(region.params, args, strict=True))
+
+        def value(leaf: Any) -> Any:
+            return values[leaf] if isinstance(leaf, Var) else to_torch(leaf)
+
+        for op in region.ops:
+            out = _operator(op.sym.name)(*map_tree(value, op.args), **map_tree(value, op.kwargs))
+            if op.sym.name == cx.options["wrong"]:
+                out = out + 1
+            _assign(op.outs, out, values)
+        return tuple([values[v] for v in region.result])
+
+    return run
+
+
+def _assign(outs: Any, value: Any, values: dict[Var, torch.Tensor]) -> None:
+    if isinstance(outs, Var):
+        values[outs] = value
+    elif isinstance(outs, (tuple, list)):
+        for out, item in zip(outs, value, strict=True):
+            _assign(out, item, values)
+
+
+def _operator(name: str) -> Any:
+    namespace, op, *overload = name.split(".")
+    return getattr(getattr(getattr(torch.ops, namespace), op), overload[0] if overload else "default")
+
+
+def _fail(cx: ClaimContext, step: str) -> None:
+    if cx.options["fails"] == step:
+        raise RuntimeError(f"told to fail in {step}")

@@ -1,0 +1,95 @@
+"""Regions and operations as graphs of ATen operators, over fake tensors."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx import GraphModule
+from torch.utils._python_dispatch import _disable_current_modes
+
+from thunder.extend import BoundSymbol, TensorType, Trace, Var, leaves, map_tree, to_torch
+from thunder_inductor import inductor
+
+
+@dataclass(frozen=True)
+class Graph:
+    """A graph, with the inputs it was made from."""
+
+    module: GraphModule
+    mode: FakeTensorMode
+    inputs: tuple[torch.Tensor, ...]
+
+    @property
+    def results(self) -> tuple[torch.Tensor, ...]:
+        """The fake tensors that it makes."""
+        output = next(iter(reversed(self.module.graph.nodes)))
+        return tuple(node.meta["val"] for node in output.args[0])
+
+    @property
+    def shares_memory(self) -> bool:
+        """True if a result shares memory with an input or with another result."""
+        storages = [t.untyped_storage()._cdata for t in (*self.inputs, *self.results)]
+        return any(storages.count(t.untyped_storage()._cdata) > 1 for t in self.results)
+
+
+@contextlib.contextmanager
+def plain() -> Iterator[None]:
+    """No mode, no autocast and no autograd of the program that is being compiled."""
+    with _disable_current_modes(), torch._C._DisableAutocast(), torch.inference_mode(False), torch.no_grad():
+        yield
+
+
+def graph_of(params: Sequence[Var], ops: Sequence[BoundSymbol], results: Sequence[Var]) -> Graph:
+    """The graph of some operations. Raises what PyTorch raises for what cannot be traced."""
+
+    def program(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        values = dict(zip(params, tensors, strict=True))
+        for op in ops:
+            _run(op, values)
+        return tuple(values[v] for v in results)
+
+    mode = FakeTensorMode()
+    with mode:
+        inputs = tuple(_empty(v.type) for v in params)
+    return Graph(inductor.decomposed(program, mode, inputs), mode, inputs)
+
+
+def graph_of_region(region: Trace) -> Graph:
+    """The graph of a region. Raises ValueError if it makes a result of another type than the region says."""
+    graph = graph_of(region.params, region.ops, region.result)
+    for var, made in zip(region.result, graph.results, strict=True):
+        if (tuple(made.shape), tuple(made.stride()), made.dtype) != (var.type.shape, var.type.stride, _dtype(var.type)):
+            raise ValueError(f"{var.name} is {var.type} of strides {var.type.stride}, and Inductor makes {made}")
+    return graph
+
+
+def operator(op: BoundSymbol) -> torch._ops.OpOverload:
+    """What an operation calls. Raises AttributeError if it is no operator of this PyTorch."""
+    namespace, name, *overload = op.sym.name.split(".")
+    return getattr(getattr(getattr(torch.ops, namespace), name), overload[0] if overload else "default")
+
+
+def _run(op: BoundSymbol, values: dict[Var, torch.Tensor]) -> None:
+    """Call an operation on the values of its arguments, and add its results to them."""
+
+    def value(leaf: Any) -> Any:
+        return values[leaf] if isinstance(leaf, Var) else to_torch(leaf)
+
+    made = operator(op)(*map_tree(value, op.args), **map_tree(value, op.kwargs))
+    for out, tensor in zip(leaves(op.outs), leaves(made), strict=True):
+        if isinstance(out, Var):
+            values[out] = tensor
+
+
+def _empty(type: Any) -> torch.Tensor:
+    assert isinstance(type, TensorType)
+    return torch.empty_strided(type.shape, type.stride, dtype=_dtype(type), device=type.device)
+
+
+def _dtype(type: TensorType) -> torch.dtype:
+    return getattr(torch, type.dtype)

@@ -1,0 +1,201 @@
+"""PyTorch's Inductor: all that this package uses of it is imported here. It is private to PyTorch.
+
+| name | PyTorch |
+| --- | --- |
+| ``compile_fx.compile_fx_inner``, ``decomposition.select_decomp_table``, ``graph.GraphLowering`` | 2.10 to 2.14 |
+| ``async_compile.AsyncCompile`` with ``cpp_pybinding`` and ``wait``, which generated modules call | 2.10 to 2.14 |
+| ``cpp_builder.CppBuilder``, ``CppTorchDeviceOptions``; ``cpu_vec_isa.valid_vec_isa_list``, ``VecAVX512``, ``VecAVX2`` | 2.10 to 2.14 |
+| ``torch._C._dynamo.guards._torchinductor_pyobject_tensor_data_ptr`` | 2.10 to 2.14 |
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from torch._dynamo.convert_frame import compile_lock
+from torch._guards import TracingContext, tracing
+from torch._inductor import async_compile, config, cpu_vec_isa, ir
+from torch._inductor.async_compile import AsyncCompile
+from torch._inductor.codecache import cache_dir
+from torch._inductor.compile_fx import compile_fx_inner
+from torch._inductor.cpp_builder import CppBuilder, CppTorchDeviceOptions
+from torch._inductor.decomposition import select_decomp_table
+from torch._inductor.graph import GraphLowering
+from torch._inductor.virtualized import V
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx import GraphModule
+from torch.fx.experimental.proxy_tensor import make_fx
+
+DATA_OF_TENSOR = "_torchinductor_pyobject_tensor_data_ptr"
+
+_CONFIG = {
+    "size_asserts": False,  # types are checked by the guards of the program
+    "alignment_asserts": False,
+    "comprehensive_padding": False,  # results have the strides of eager
+    "layout_optimization": False,
+    "cpp_wrapper": False,
+    "triton.cudagraphs": False,
+}
+
+
+class Compiler(Protocol):
+    """Who compiles C++ kernels."""
+
+    def start(self, types: Sequence[str], source: str) -> Future[Callable[..., Any]]: ...
+
+
+def cache_folder() -> Path:
+    """Where Inductor keeps what it compiles."""
+    return Path(cache_dir())
+
+
+def decomposed(fn: Callable[..., Any], mode: FakeTensorMode, inputs: Sequence[torch.Tensor]) -> GraphModule:
+    """The graph of ATen operators that a function of fake tensors is, with Inductor's decompositions applied."""
+    with mode:
+        return make_fx(fn, decomposition_table=select_decomp_table(), tracing_mode="real")(*inputs)
+
+
+def external(graph: GraphModule, mode: FakeTensorMode, inputs: Sequence[torch.Tensor]) -> str:
+    """What Inductor does for a graph instead of writing a kernel whose results depend on nothing but its arguments."""
+    with compile_lock, config.patch(_CONFIG), tracing(TracingContext(mode)):
+        lowering = GraphLowering(graph, example_inputs=inputs, is_inference=True)
+        with V.set_graph_handler(lowering), V.set_fake_mode(mode):
+            lowering.run(*inputs)
+    for operation in lowering.operations:
+        if isinstance(operation, ir.ExternKernel):
+            called = getattr(operation, "op_overload", None) or getattr(operation, "python_kernel_name", None)
+            return f"calls {called or type(operation).__name__}"
+        data = getattr(operation, "data", None)
+        if isinstance(data, ir.Scatter) and data.scatter_mode is not None:
+            return "adds up values in an order that is not defined"
+    return ""
+
+
+def compiled(
+    graph: GraphModule, mode: FakeTensorMode, inputs: Sequence[torch.Tensor], compiler: Compiler
+) -> Future[Callable[..., Sequence[torch.Tensor]]]:
+    """The compiled graph, which takes tensors by position. Its results have the strides that they have in the graph."""
+    code, unfinished = _code(graph, mode, inputs, compiler)
+    return _in_background(lambda: _finished(code, unfinished))
+
+
+def generated(graph: GraphModule, mode: FakeTensorMode, inputs: Sequence[torch.Tensor], compiler: Compiler) -> str:
+    """The Python module that Inductor writes for a graph."""
+    return str(_code(graph, mode, inputs, compiler)[0].source_code)
+
+
+def _code(
+    graph: GraphModule, mode: FakeTensorMode, inputs: Sequence[torch.Tensor], compiler: Compiler
+) -> tuple[Any, list[Callable[[], None]]]:
+    """What Inductor makes of a graph, and what remains to be done until its kernels are there."""
+    output = next(iter(reversed(graph.graph.nodes)))
+    strides = [node.meta["val"].stride() for node in output.args[0]]
+    output.meta["user_visible_output_idxs"] = list(range(len(strides)))
+    output.meta["original_output_strides"] = strides
+    context = TracingContext(mode)
+    context.output_strides = []  # Inductor adds those of its results
+    unfinished: list[Callable[[], None]] = []
+    with _compiling(compiler, unfinished), tracing(context):
+        code = compile_fx_inner(graph, inputs)
+    made = [tuple(map(int, stride)) if stride is not None else () for stride in context.output_strides]
+    if made != strides:
+        raise RuntimeError(f"Inductor lays results out as {made} instead of {strides}")
+    return code, unfinished
+
+
+def _finished(code: Any, unfinished: Sequence[Callable[[], None]]) -> Callable[..., Any]:
+    for finish in unfinished:
+        finish()
+    call = code.current_callable
+    return lambda *tensors: call(list(tensors))
+
+
+def _in_background(fn: Callable[[], Any]) -> Future[Any]:
+    """The result of a function that waits for others."""
+    future: Future[Any] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(fn())
+        except BaseException as error:
+            future.set_exception(error)
+
+    threading.Thread(target=run, name="thunder-inductor", daemon=True).start()
+    return future
+
+
+@contextlib.contextmanager
+def _compiling(compiler: Compiler, unfinished: list[Callable[[], None]]) -> Iterator[None]:
+    """Inductor as it is used here; other threads that compile wait meanwhile."""
+    with (
+        compile_lock,
+        config.patch(_CONFIG),
+        _replaced(async_compile, "AsyncCompile", _deferring(compiler, unfinished)),
+        _replaced(cpu_vec_isa, "valid_vec_isa_list", _vector_extensions),
+    ):
+        yield
+
+
+def _deferring(compiler: Compiler, unfinished: list[Callable[[], None]]) -> type[AsyncCompile]:
+    """What a generated module starts its kernels with; to wait for them is left for later."""
+
+    class Deferring(AsyncCompile):
+        def cpp_pybinding(self, argtypes: Sequence[str], source_code: str) -> Any:
+            if all(type.endswith("*") for type in argtypes):
+                return compiler.start(argtypes, source_code)
+            return super().cpp_pybinding(argtypes, source_code)
+
+        def wait(self, scope: dict[str, Any]) -> None:
+            unfinished.append(functools.partial(self._finish, scope))
+
+        def _finish(self, scope: dict[str, Any]) -> None:
+            for name, value in scope.items():
+                if isinstance(value, Future):
+                    scope[name] = value.result()
+            super().wait(scope)
+
+    return Deferring
+
+
+@contextlib.contextmanager
+def _replaced(module: Any, name: str, value: Any) -> Iterator[None]:
+    old = getattr(module, name)
+    setattr(module, name, value)
+    try:
+        yield
+    finally:
+        setattr(module, name, old)
+
+
+_all_vector_extensions = cpu_vec_isa.valid_vec_isa_list
+
+
+@functools.cache
+def _vector_extensions() -> list[Any]:
+    """The vector extensions that PyTorch itself uses on this processor. (Inductor compiles a program for each it knows.)"""
+    known = {"AVX512": cpu_vec_isa.VecAVX512, "AVX2": cpu_vec_isa.VecAVX2}.get(torch.backends.cpu.get_cpu_capability())
+    return [known()] if known is not None else _all_vector_extensions()
+
+
+def build_library(source: Path, library: Path) -> None:
+    """Compile C++ source. Raises an error with the compiler's words."""
+    options = _build_options()
+    CppBuilder(name=library.stem, sources=str(source), BuildOption=options, output_dir=str(library.parent)).build()
+
+
+@functools.cache
+def build_command() -> str:
+    """How kernels are compiled here: a part of what they depend on."""
+    return f"{torch.__version__} {CppBuilder(name='o', sources='i', BuildOption=_build_options()).get_command_line()}"
+
+
+def _build_options() -> CppTorchDeviceOptions:
+    isa = next(iter(_vector_extensions()), cpu_vec_isa.invalid_vec_isa)
+    return CppTorchDeviceOptions(vec_isa=isa, device_type="cpu", include_pytorch=False, shared=True)

@@ -1,0 +1,35 @@
+"""What the package is: data only, so that it is listed without importing torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from thunder.extend import Check, Distribution, Executor, Fuser, Probe, hookimpl
+from thunder_inductor.compiler import INSTALL
+
+INDUCTOR = Executor(
+    name="inductor",
+    summary="regions of a program, compiled by PyTorch's Inductor",
+    needs=(
+        Distribution("torch", ">=2.10,<2.15"),  # what ``inductor`` and ``deferred`` rely on is checked for these
+        Probe(run="thunder_inductor.compiler:missing", fix=INSTALL),
+    ),
+    fuser=Fuser(
+        supports="thunder_inductor.supports:supports",
+        compile="thunder_inductor.regions:compile",
+        show="thunder_inductor.regions:show",
+    ),
+    cache_key="thunder_inductor.regions:threads",
+    default=True,
+    numerics="exact",
+)
+
+
+@hookimpl
+def thunder_executors() -> Iterable[Executor]:
+    return [INDUCTOR]
+
+
+@hookimpl
+def thunder_checks() -> Iterable[Check]:
+    return [Check("C++ compiler", run="thunder_inductor.compiler:doctor")]

@@ -1,0 +1,30 @@
+"""Failures are errors, traces are verified between passes, and kernels are compiled once for all tests of a session."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+import torch
+
+if not os.environ.get("CXX", "") and not any(Path(p, "g++").exists() for p in os.environ["PATH"].split(os.pathsep)):
+    pytest.skip("a C++ compiler is required, and there is none: install g++", allow_module_level=True)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _cache(tmp_path_factory):
+    """A new folder for compiled kernels, shared by the processes of the session."""
+    root = tmp_path_factory.getbasetemp()
+    root = root.parent if "PYTEST_XDIST_WORKER" in os.environ else root
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TORCHINDUCTOR_CACHE_DIR", str(root / "inductor"))
+        yield
+
+
+@pytest.fixture(autouse=True)
+def _strict(monkeypatch):
+    monkeypatch.setenv("THUNDER_VERIFY", "1")
+    monkeypatch.setenv("THUNDER_STRICT", "1")
+    torch._dynamo.reset()
+    torch.manual_seed(0)

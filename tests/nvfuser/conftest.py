@@ -1,0 +1,24 @@
+"""Every trace is verified, what would be a warning is an error; the stand-in for nvFuser, where a file asks for it."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from tests.nvfuser import stand_in
+from thunder_nvfuser import library
+
+
+@pytest.fixture(autouse=True)
+def _strict(monkeypatch):
+    monkeypatch.setenv("THUNDER_STRICT", "1")
+    monkeypatch.setenv("THUNDER_VERIFY", "1")
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+
+
+@pytest.fixture
+def on_stand_in(monkeypatch):
+    """The stand-in in the place of the library, on a CPU."""
+    found = library.Library(stand_in, frozenset({"cpu"}))
+    monkeypatch.setattr(library, "load", lambda: found)
