@@ -11,10 +11,10 @@ PACKAGES := $(patsubst %/pyproject.toml,%,$(wildcard packages/*/pyproject.toml))
 TOOLS := expecttest hypothesis mypy numpy pytest pytest-xdist ruff transformers
 PYTEST := OMP_NUM_THREADS=1 $(RUN) pytest -n 2
 
-.PHONY: help demo test test-fast test-all test-te-real fuzz check format bench clean
+.PHONY: help demo test test-fast test-all test-te-real test-nvfuser-real fuzz check format bench clean
 
 help: ## say what there is
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: $(READY) ## train a small GPT on English text with thunder, and look inside (under 5 minutes)
 	$(RUN) examples.train_char_gpt
@@ -30,6 +30,9 @@ test-all: $(READY) ## every test, with every operator of PyTorch's own operator 
 
 test-te-real: ## thunder-te against the real TransformerEngine, which is compiled for it (half an hour, once)
 	bash tests/te/real.sh
+
+test-nvfuser-real: ## thunder-nvfuser against the real nvFuser, without a GPU (an environment of 7 GB, once)
+	bash tests/nvfuser/real.sh
 
 fuzz: $(READY) ## compare random programs with eager (SECONDS=60)
 	OMP_NUM_THREADS=1 $(RUN) tests.fuzz --seconds $(or $(SECONDS),60)

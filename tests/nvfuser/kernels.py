@@ -170,6 +170,7 @@ KERNELS: dict[str, Callable[..., Any]] = {
     "cat": _cat,
     "stride_order": lambda arg, stride_order: arg,
     "gather": lambda arg, index, dim: arg.gather(dim, index.long()),
+    "scatter": lambda arg, index, src, dim: arg.scatter(dim, index.long(), src),
     "index_select": _index_select,
     "take_along_axis": _take_along_axis,
     "embedding_fwd": lambda input, weight: torch.nn.functional.embedding(input, weight),

@@ -17,7 +17,7 @@ from typing import Any
 FILE = Path(__file__).with_name("operators.json")
 DTYPES = ("Double", "Float", "Half", "BFloat16", "Int", "Int32", "Bool")
 PYTHON = {"bool": True, "int": 2, "float": 2.0}
-UNUSED = re.compile(r"grouped|nv_|cutlass|scaled_mm|topk|argsort|cum|scatter|complex|imag|real|triu|segment|^shape$")
+UNUSED = re.compile(r"grouped|nv_|cutlass|scaled_mm|topk|argsort|cum|complex|imag|real|triu|segment|^shape$")
 """Operators that no lowering uses."""
 
 

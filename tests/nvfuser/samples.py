@@ -133,6 +133,11 @@ def _group_norm_backward(m: Make) -> Any:
     return m(2, 4, 6), x, mean, rstd, m(4), 2, 4, 6, 2, [True, True, True]
 
 
+def _nll_loss_backward(m: Make) -> Any:
+    count = torch.tensor(6.0, dtype=m.dtype)
+    return m(), m(6, 5), m.index(5, 6), None, 1, -100, count
+
+
 def _rms_norm_backward(m: Make) -> Any:
     x = m(4, 8)
     wide = torch.float64 if m.dtype is torch.float64 else torch.float32
@@ -289,6 +294,7 @@ CALLS: dict[str, Calls] = {
     "slice_backward": calls(lambda m: (m(3, 2), [3, 5], 1, 1, 3, 1)),
     "select_backward": calls(lambda m: (m(3), [3, 5], 1, 2), lambda m: (m(5), [3, 5], 0, -1)),
     "gather": calls(lambda m: (m(3, 5), 1, m.index(5, 3, 4)), lambda m: (m(3, 5), 0, m.index(3, 2, 2))),
+    "nll_loss_backward": calls(_nll_loss_backward),
     "index_select": calls(lambda m: (m(3, 5), 1, m.index(5, 4))),
     "index.Tensor": calls(lambda m: (m(6, 5), [m.index(6, 4) - 3]), lambda m: (m(3, 5), [None, m.index(5, 4)])),
     "embedding": calls(lambda m: (m(7, 4), m.index(7, 2, 3))),

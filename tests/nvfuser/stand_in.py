@@ -237,7 +237,9 @@ def _single(name: str, dtypes: set[DataType]) -> DataType:
 
 
 UNCHANGED: dict[str, Callable[[dict[str, Any]], list[DataType]]] = {
-    **dict.fromkeys(("gather", "index_select", "take_along_axis", "pad"), lambda given: [given["arg"].dtype()]),
+    **dict.fromkeys(
+        ("gather", "index_select", "take_along_axis", "pad", "scatter"), lambda given: [given["arg"].dtype()]
+    ),
     "embedding_fwd": lambda given: [given["weight"].dtype()],
     "iota": lambda given: [DataType.Int],
     "sdpfa_fwd": lambda given: [given["query"].dtype(), DataType.Float, DataType.UInt64, DataType.UInt64],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from thunder_onednn.entry import missing
+from thunder_onednn.library import missing
 
 
 @pytest.fixture(autouse=True)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -17,7 +19,7 @@ from thunder.errors import PluginError
 from thunder.extend import ClaimContext, No, TensorType, Yes
 from thunder.ir.types import contiguous_strides
 from thunder.plugins.manager import Registry
-from thunder_onednn import attending, entry, machine, products
+from thunder_onednn import attending, cpu, entry, library, machine, products
 from thunder_onednn.plugin import ONEDNN
 
 README = Path(__file__, "../../../packages/thunder-onednn/README.md").resolve().read_text()
@@ -27,19 +29,17 @@ Q = (2, 4, 64, 8)
 
 
 @pytest.fixture
-def without_onednn():
-    """A test that asks for it runs where oneDNN is missing, too."""
-    entry.missing.cache_clear()
-    entry._matmul.cache_clear()
+def tried_again():
+    """The entry points are tried anew, in the test and after it."""
+    entry.wrong.cache_clear()
     yield
-    entry.missing.cache_clear()
-    entry._matmul.cache_clear()
+    entry.wrong.cache_clear()
 
 
 @pytest.fixture
 def amd(monkeypatch):
     """A machine on which oneDNN is expected to be faster."""
-    monkeypatch.setattr(machine, "vendor", lambda: "AuthenticAMD")
+    monkeypatch.setattr(cpu, "vendor", lambda: "AuthenticAMD")
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "AVX512")
     monkeypatch.setattr(torch.backends.mkl, "is_available", lambda: True)
 
@@ -110,12 +110,9 @@ def test_small_calls_are_refused_unless_measured(amd, check, args):
 @pytest.mark.parametrize(("check", "args"), LARGE)
 def test_large_calls_are_taken_where_that_is_faster(amd, monkeypatch, check, args):
     assert isinstance(asked(check, *args), Yes)
-    for attribute, value, why in (
-        ("vendor", lambda: "GenuineIntel", "GenuineIntel"),
-        ("vendor", lambda: "", "unknown vendor"),
-    ):
+    for vendor, why in (("GenuineIntel", "GenuineIntel"), ("", "unknown vendor")):
         with monkeypatch.context() as patch:
-            patch.setattr(machine, attribute, value)
+            patch.setattr(cpu, "vendor", lambda vendor=vendor: vendor)
             answer = asked(check, *args)
             assert isinstance(answer, No)
             assert why in answer.reason
@@ -174,21 +171,43 @@ def test_draws_are_not_opened():
 @pytest.mark.parametrize(
     ("patch", "why"),
     [
-        ((entry, "KNOWN", SpecifierSet("<2.0")), "the entry points of PyTorch <2.0 are known"),
-        ((entry, "_MATMUL", "no_such_symbol"), "an entry point is missing"),
-        ((entry, "matmul", lambda *args, **kwargs: None), "comes out wrong"),
-        ((torch.backends.mkldnn, "is_available", lambda: False), "built without oneDNN"),
+        ((library, "KNOWN", SpecifierSet("<2.0")), "the entry points of PyTorch <2.0 are known"),
+        ((library, "MATMUL", "no_such_symbol"), "does not export no_such_symbol"),
+        ((library, "path", lambda: Path("/nowhere")), "there is no /nowhere"),
+        ((cpu, "flags", lambda: frozenset({"avx2"})), "wants a CPU with AVX-512"),
+        ((cpu, "flags", lambda: frozenset({"avx512f", "avx512bw"})), "wants a CPU with AVX-512"),
     ],
 )
-def test_unavailable(monkeypatch, without_onednn, patch, why):
+def test_unavailable(monkeypatch, patch, why):
     monkeypatch.setattr(*patch)
     with pytest.raises(PluginError, match=why):
         Registry().register(ONEDNN)
 
 
-def test_it_is_tried_on_real_tensors_whatever_the_mode(without_onednn):
+@pytest.mark.parametrize(
+    ("patch", "why"),
+    [
+        ((entry, "packed", lambda weight: torch.ops.mkldnn.no_such_operator), "an entry point is missing"),
+        ((entry, "matmul", lambda *args, **kwargs: None), "come out wrong"),
+        ((torch.backends.mkldnn, "is_available", lambda: False), "built without oneDNN"),
+    ],
+)
+def test_what_does_not_work_is_refused(monkeypatch, tried_again, patch, why):
+    monkeypatch.setattr(*patch)
+    compiled, x, w = jit(F.linear), torch.randn(8, 16), torch.randn(4, 16)
+    torch.testing.assert_close(compiled(x, w), F.linear(x, w))
+    assert why in refusals(compiled, LINEAR)[0]
+
+
+def test_listing_does_not_import_torch():
+    code = "import sys; from thunder_onednn import library; print(repr(library.missing()), 'torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "'' False\n"
+
+
+def test_it_is_tried_on_real_tensors_whatever_the_mode(tried_again):
     with FakeTensorMode(), torch.device("meta"):
-        assert entry.missing() == ""
+        assert entry.wrong() == ""
 
 
 def test_a_default_device_does_not_matter():
@@ -199,7 +218,7 @@ def test_a_default_device_does_not_matter():
 
 def test_the_symbol_spells_its_arguments():
     """Three references to tensors and two floats: what the call passes."""
-    assert entry._MATMUL.endswith("mkldnn_matmulERKNS_6TensorES3_S3_ff")
+    assert library.MATMUL.endswith("mkldnn_matmulERKNS_6TensorES3_S3_ff")
     assert entry._matmul().argtypes == [ctypes.c_void_p] * 3 + [ctypes.c_float] * 2
 
 
@@ -211,6 +230,6 @@ def test_the_readme_has_every_claim_and_option():
     for constant in (machine.PRODUCT, *machine.ATTENTION.values()):
         assert f"{constant / 2**20:g} M" in README
     assert f"{machine.FEW_ROWS} rows" in README
-    assert str(entry.KNOWN) == "<2.14,>=2.10"
+    assert str(library.KNOWN) == "<2.14,>=2.10"
     assert "2.10 to 2.13" in README
     assert thunder_onednn.__version__ == "0.1.0"

@@ -48,6 +48,9 @@ def test_explain_lists_regions_with_their_sharing_and_the_bytes_they_save():
     assert title == f"fused regions: {sum(counts)}, of which {len(counts)} different"
     forward = next(row for row in rows if row[1:3] == ["sin,", "mul"])
     assert forward[0] == "2x"
+    operations = [line for line in report.splitlines() if "torch.sin" in line or "torch.matmul" in line]
+    assert all(("fakefuser region" in line) == ("torch.sin" in line) for line in operations)
+    assert len(operations) > 1
     # 64 * 64 floats: sin and mul read and write one each; together they read one, and write one or two
     assert float(forward[3]) == pytest.approx(2 * 4 * 64 * 64 * 4 / 1e6, abs=0.005)
     assert float(forward[4]) == pytest.approx(2 * 2 * 64 * 64 * 4 / 1e6, abs=0.005)

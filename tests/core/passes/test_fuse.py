@@ -17,6 +17,7 @@ from tests.fuzz.generate import generate
 from thunder.ir.symbol import BoundSymbol
 from thunder.ir.trace import Trace
 from thunder.runtime.library import LIBRARY
+from thunder.testing.fakes import FAKE
 from thunder.testing.fakes.fuser import COMPILED, FUSER, RUNS
 
 FRONTENDS = ["functional", "dynamo"]
@@ -155,6 +156,39 @@ def test_results_that_are_views_share_memory_as_in_eager():
         assert got.stride() == want.stride()
     y.zero_()
     assert not t.any()
+
+
+def test_a_composite_that_stays_whole_makes_no_group_depend_on_itself():
+    """``b`` is a view of ``a`` alone, so that both could be in one group, but the call makes ``c`` for it as well."""
+
+    def program(x, w, y):
+        a = x.sin() + 1
+        b, c = torch.broadcast_tensors(a, y)
+        return b.cos() + c @ w
+
+    args = torch.randn(4, 4), torch.randn(4, 4), torch.randn(4)
+    assert torch.equal(fused(program)(*args), program(*args))
+    assert RUNS
+
+
+@pytest.mark.parametrize("grad", [False, True])
+def test_together_with_an_executor_that_has_states(grad):
+    """Regions between linear layers whose states are closed once per step, as without a fuser."""
+    found = []
+    for executors in ([FAKE], [FAKE, FUSER]):
+        torch.manual_seed(0)
+        net = nn.Sequential(nn.Linear(4, 8), nn.GELU(), nn.Tanh(), nn.Linear(8, 4), nn.Sigmoid(), nn.Tanh())
+        jitted = thunder.jit(net, executors=executors, frontend="functional")
+        for _ in range(2):
+            out = jitted(torch.ones(3, 4, requires_grad=grad)).sum()
+            out.backward()
+        states = thunder.executor_state(jitted)
+        closed = {kind: {site: (s.closes, s.history) for site, s in of.items()} for kind, of in states.items()}
+        found.append((out.detach(), [p.grad for p in net.parameters()], closed))
+    assert torch.equal(found[0][0], found[1][0])
+    assert all(map(torch.equal, found[0][1], found[1][1]))
+    assert found[0][2] == found[1][2]
+    assert RUNS
 
 
 @pytest.mark.parametrize("frontend", FRONTENDS)

@@ -20,6 +20,8 @@ NVFUSER = Executor(
         supports="thunder_nvfuser.fuser:supports",
         compile="thunder_nvfuser.fuser:compile",
         show="thunder_nvfuser.fuser:show",
+        absorbs=("torch.random",),  # flash attention is said to draw, even without dropout
+        overhead=4.0,  # of FusionDefinition.execute on the host, beyond torch.add
     ),
     options=(
         Option("matmul", bool, False, "fuse matrix products (aten.mm, aten.bmm) with what surrounds them"),

@@ -2,22 +2,10 @@
 
 from __future__ import annotations
 
-from functools import cache
-from pathlib import Path
-
 import torch
 
 from thunder.extend import ClaimContext
-
-
-@cache
-def vendor() -> str:
-    """Who made the CPU: ``AuthenticAMD``, ``GenuineIntel``, …; empty if the system does not say."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return ""
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith("vendor_id")), "")
+from thunder_onednn import cpu
 
 
 def refusal() -> str:
@@ -27,8 +15,8 @@ def refusal() -> str:
     """
     if not torch.backends.mkl.is_available():
         return "PyTorch does not multiply through MKL here, which is what oneDNN is known to beat"
-    if vendor() != "AuthenticAMD":
-        return f"MKL is expected to be as fast on this CPU ({vendor() or 'of unknown vendor'})"
+    if cpu.vendor() != "AuthenticAMD":
+        return f"MKL is expected to be as fast on this CPU ({cpu.vendor() or 'of unknown vendor'})"
     if torch.backends.cpu.get_cpu_capability() != "AVX512":
         return "oneDNN is known to be faster than MKL on AMD's CPUs with AVX-512 only"
     return ""

@@ -11,8 +11,8 @@ ONEDNN = Executor(
     summary="float32 matrix products and attention on CPUs, through the oneDNN that PyTorch brings",
     needs=(
         Probe(
-            run="thunder_onednn.entry:missing",
-            fix="use a PyTorch that is built with oneDNN, on a CPU with AVX-512, or run without this executor",
+            run="thunder_onednn.library:missing",
+            fix="use a PyTorch for which that is there, on Linux and such a CPU, or run without this executor",
         ),
     ),
     symbols=(
@@ -70,7 +70,7 @@ ONEDNN = Executor(
             "keep a second, packed copy of the weights that are multiplied by few rows without gradients",
         ),
     ),
-    before=("torch",),
+    before=("inductor", "nvfuser", "torch"),
 )
 
 

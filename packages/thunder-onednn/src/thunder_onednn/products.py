@@ -11,7 +11,7 @@ from typing import Any
 from torch import Tensor
 
 from thunder.extend import ClaimContext, No, TensorType, Yes, symbol
-from thunder_onednn import machine
+from thunder_onednn import entry, machine
 
 _matmul, _addmatmul = symbol("onednn.matmul"), symbol("onednn.addmatmul")
 _pointwise, _packed_linear = symbol("onednn.linear"), symbol("onednn.packed_linear")
@@ -68,7 +68,9 @@ def unfit(*tensors: TensorType) -> str:
             return f"needs strided tensors, and an operand is {t.layout}"
         if not t.numel:
             return "an operand is empty"
-    return "" if len({t.dtype for t in tensors}) == 1 else "the operands differ in dtype"
+    if len({t.dtype for t in tensors}) > 1:
+        return "the operands differ in dtype"
+    return entry.wrong()
 
 
 def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:

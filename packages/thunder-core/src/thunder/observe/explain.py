@@ -6,7 +6,7 @@ import functools
 import io
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
@@ -15,10 +15,10 @@ import thunder
 from thunder.ir.effects import Access, StateKind
 from thunder.ir.symbol import BoundSymbol, Phase, Refusal, Source
 from thunder.ir.trace import Stage, Trace
-from thunder.ir.types import TensorType
+from thunder.ir.types import TensorType, Var
 from thunder.observe.history import Note, history_of
 from thunder.observe.measured import measured_table
-from thunder.observe.regions import regions_table
+from thunder.observe.regions import fused_results, regions_table
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -120,7 +120,8 @@ def _dynamo_breaks() -> Counter[str]:
 
 def rows(record: CompilationRecord) -> Counter[Row]:
     """The operations of a compiled program in order, equal ones (of repeated layers) counted."""
-    return Counter(_row(op) for op in _selected(record).ops)
+    fused = fused_results(record)
+    return Counter(_row(op, fused) for op in _selected(record).ops)
 
 
 def state_uses(record: CompilationRecord) -> list[StateUse]:
@@ -143,13 +144,15 @@ def _selected(record: CompilationRecord) -> Trace:
     return (selected or record.traces)[-1]
 
 
-def _row(op: BoundSymbol) -> Row:
+def _row(op: BoundSymbol, fused: Mapping[Var, str]) -> Row:
     inputs, outputs = ([str(var.type) for var in variables] for variables in (op.inputs, op.outputs))
     types = f"{', '.join(inputs)} -> {', '.join(outputs)}"
     chosen = op.selection
     if chosen is None:
         return Row(op.source, op.sym.name, types, "", ())
     executor = f"{chosen.executor} ({chosen.detail})" if chosen.detail else chosen.executor
+    if op.outputs and all(v in fused for v in op.outputs):
+        executor = f"{fused[op.outputs[0]]} region"
     return Row(op.source, op.sym.name, types, executor, chosen.refusals)
 
 

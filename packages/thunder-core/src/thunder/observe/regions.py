@@ -11,7 +11,19 @@ from thunder.passes.costs import fused_cost, unfused_cost
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from thunder.ir.types import Var
     from thunder.runtime.library import CompiledRegion
+    from thunder.runtime.program import CompilationRecord
+
+
+def fused_results(record: CompilationRecord) -> dict[Var, str]:
+    """Who runs the region that makes it, for each variable of the forward program that is made inside of one."""
+    calls = [(op, op.selection.executor) for op in record.traces[-1].ops if op.fused is not None and op.selection]
+    by_result = {v: executor for op, executor in calls for v in op.outputs}
+    hidden = " or ".join(sorted(set(by_result.values())))  # what makes a variable that has no name outside
+    known = {v for op in record.traces[-1].ops if op.fused is None for v in op.outputs}
+    made = (v for trace in record.traces for op in trace.ops for v in op.outputs)
+    return {v: by_result.get(v, hidden) for v in made if v not in known} if calls else {}
 
 
 def regions_table(regions: Mapping[CompiledRegion, int]) -> Table:

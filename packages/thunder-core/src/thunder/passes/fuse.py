@@ -114,7 +114,7 @@ class Fusion:
 
     def _part(self, op: BoundSymbol, index: int) -> Part:
         supported = self._supports(op)
-        view = supported and not op.effects and views(op)
+        view = supported and not op.effects and len(op.inputs) == 1 and views(op)
         return Part(op, index, computes=supported and not view, view=view)
 
     def _supports(self, op: BoundSymbol) -> bool:
@@ -149,7 +149,7 @@ def _groups(parts: Sequence[Part], trace: Trace) -> list[Members]:
             reads = tuple(dict.fromkeys(base.get(v, v) for v in part.op.inputs))
             nodes.append(Node(_kind(part), earlier, reads, part.op.outputs))
             places.append(place)
-    sizes = {v: size(v.type) for node in nodes for v in (*node.reads, *node.makes)}
+    sizes: dict[Hashable, int] = {v: size(v.type) for part in parts for v in (*part.op.inputs, *part.op.outputs)}
     kept = frozenset(base.get(v, v) for v in trace.results)
     return [tuple(places[node] for node in group) for group in partition(Graph(nodes, sizes, kept))]
 

@@ -15,5 +15,5 @@ _ITSELF: dict[str, Row] = {
     **matmuls.ROWS,
 }
 
-TABLE: dict[str, Row] = {**_ITSELF, **decomposed(_ITSELF)}
+TABLE: dict[str, Row] = {**_ITSELF, **decomposed({**_ITSELF, **indexing.PARTS})}
 """By the operator's name in a trace."""

@@ -125,7 +125,7 @@ _OF_FLOATS = """
 """
 
 _OF_ANY = """
-    native_dropout_backward nll_loss_forward tril triu heaviside any any.dim all all.dim
+    native_dropout_backward nll_loss_forward nll_loss_backward tril triu heaviside any any.dim all all.dim
 """
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from thunder.extend import TensorType
-from thunder_nvfuser.builder import Builder, Value
+from thunder_nvfuser.builder import Builder, Value, number
 from thunder_nvfuser.table import ANY, Row
 
 
@@ -58,9 +58,16 @@ def embedding(
     return b.ops.embedding_fwd(indices.view, weight.view)
 
 
+def scatter(b: Builder, out: TensorType, x: Value, dim: int, index: Value, value: Any) -> Any:
+    return b.ops.scatter(x.view, index.view, b.scalar(number(value, x.dtype), x.dtype), dim % len(x.shape))
+
+
 ROWS: dict[str, Row] = {
     "aten.gather": Row(lower=gather, operands=ANY, results=ANY),
     "aten.index_select": Row(lower=index_select, operands=ANY, results=ANY, refuse=of_vectors),
     "aten.index.Tensor": Row(lower=index, operands=ANY, results=ANY, refuse=by_one_vector),
     "aten.embedding": Row(lower=embedding, operands=ANY, results=ANY),
 }
+
+PARTS: dict[str, Row] = {"aten.scatter.value": Row(lower=scatter, operands=ANY, results=ANY)}
+"""Operators of decompositions only: nvFuser may scatter in place, which is right for what a fusion made itself."""
