@@ -16,6 +16,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -86,7 +87,7 @@ def final(run: Run) -> float:
 def end_of_backward(model: torch.nn.Module) -> str:
     """The backward program from the last FP8 operation to the return."""
     lines = str(thunder.last_backward_traces(model)[-1]).splitlines()
-    end = next(n for n, line in enumerate(lines) if line.strip().startswith("return "))
+    end = max(n for n, line in enumerate(lines) if line.strip().startswith("return "))  # after those of fused regions
     start = max(n for n, line in enumerate(lines[:end]) if "linear_bwd(" in line)
     return "\n".join(line.strip() for line in lines[start : end + 1])
 
@@ -115,6 +116,8 @@ def main() -> None:
     parser.add_argument("--layers", type=int, default=4)
     parser.add_argument("--out", type=Path, default=Path("fp8_out"), help="folder for the plots")
     options = parser.parse_args()
+    if find_spec("matplotlib") is None:
+        parser.error('the plots need matplotlib: pip install "thunder-te[example]"')
     options.out.mkdir(parents=True, exist_ok=True)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     text = Text.english()

@@ -57,7 +57,9 @@ assert not doctor().ok and "told to fail" in doctor().message, doctor()
 def test_a_compiler_that_fails(tmp_path):
     """Regions run unfused, bitwise as in eager; the warning has the compiler's words, and so has ``thunder doctor``."""
     broken = tmp_path / "g++"
-    broken.write_text('#!/bin/sh\ncase "$*" in *--version*|*-dumpversion*) exec g++ "$@";; esac\necho told to fail >&2; exit 1\n')
+    broken.write_text(
+        '#!/bin/sh\ncase "$*" in *--version*|*-dumpversion*) exec g++ "$@";; esac\necho told to fail >&2; exit 1\n'
+    )
     broken.chmod(0o755)
     environment = {**os.environ, "CXX": str(broken), "TORCHINDUCTOR_CACHE_DIR": str(tmp_path), "THUNDER_STRICT": "0"}
     done = subprocess.run([sys.executable, "-c", PROGRAM], env=environment, capture_output=True, text=True, check=False)

@@ -84,7 +84,7 @@ def test_calls_with_wrong_arguments_raise(tmp_path):
 
 
 def test_an_error_in_a_kernel_is_raised(tmp_path):
-    text = '#include <stdexcept>\n' + source('throw std::runtime_error("no");')
+    text = "#include <stdexcept>\n" + source('throw std::runtime_error("no");')
     with pytest.raises(RuntimeError, match="no"):
         apply(Kernels(tmp_path, workers=1).start(TYPES, text), 1)
 

@@ -1,4 +1,4 @@
-"""Whole models, fused: as in eager PyTorch under both front ends, in lower precision, with checkpoints; regions shared."""
+"""Whole models, fused: as in eager PyTorch under both front ends, in lower precision, with checkpoints."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 import thunder
+from thunder.extend import ClaimContext
 from thunder.ir.trace import Stage
 from thunder_inductor.plugin import INDUCTOR
+from thunder_inductor.regions import compile, show
 
 FRONT_ENDS = ("functional", "dynamo")
 WIDTH = 32
@@ -97,6 +99,18 @@ def compare(module, *args, frontend="functional", rtol=1e-4, atol=1e-5):
             torch.testing.assert_close(got, want, rtol=rtol, atol=atol)
     assert regions(jitted)
     return jitted
+
+
+def test_a_region_can_be_shown():
+    """Before it is compiled for the second time as well: both are given one module by Inductor."""
+    x, jitted = torch.randn(64), jit(lambda x: x.sin() * 3 + x.cos())
+    jitted(x)
+    (region,) = regions(jitted)
+    cx = ClaimContext(cache_key=1)
+    assert "cpp_fused" in show(cx, region)
+    first, second = compile(cx, region), compile(cx, region)
+    for compiled in (second, first):
+        torch.testing.assert_close(compiled.result()(x)[0], x.sin() * 3 + x.cos())
 
 
 @pytest.mark.parametrize("frontend", FRONT_ENDS)

@@ -6,7 +6,6 @@ from random import Random
 
 import pytest
 
-import thunder
 from tests.fuzz.check import verdict
 from tests.fuzz.generate import generate
 from thunder_inductor.plugin import INDUCTOR

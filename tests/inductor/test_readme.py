@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 import torch
 
+from thunder.capture.record import record
 from thunder.extend import ClaimContext, Yes
 from thunder.ir.trace import Names
 from thunder.passes.bodies import Bodies
 from thunder.passes.functionalize import functionalize
-from thunder.capture.record import record
 from thunder_inductor.supports import supports
 
 README = Path(__file__).parents[2] / "packages" / "thunder-inductor" / "README.md"

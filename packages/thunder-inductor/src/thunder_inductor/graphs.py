@@ -88,6 +88,7 @@ def _run(op: BoundSymbol, values: dict[Var, torch.Tensor]) -> None:
 
 def _empty(type: Any) -> torch.Tensor:
     assert isinstance(type, TensorType)
+    assert type.stride is not None
     return torch.empty_strided(type.shape, type.stride, dtype=_dtype(type), device=type.device)
 
 

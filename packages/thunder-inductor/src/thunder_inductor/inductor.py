@@ -4,7 +4,8 @@
 | --- | --- |
 | ``compile_fx.compile_fx_inner``, ``decomposition.select_decomp_table``, ``graph.GraphLowering`` | 2.10 to 2.14 |
 | ``async_compile.AsyncCompile`` with ``cpp_pybinding`` and ``wait``, which generated modules call | 2.10 to 2.14 |
-| ``cpp_builder.CppBuilder``, ``CppTorchDeviceOptions``; ``cpu_vec_isa.valid_vec_isa_list``, ``VecAVX512``, ``VecAVX2`` | 2.10 to 2.14 |
+| ``cpp_builder.CppBuilder``, ``CppTorchDeviceOptions`` | 2.10 to 2.14 |
+| ``cpu_vec_isa.valid_vec_isa_list``, which codegen asks through its module, ``VecAVX512``, ``VecAVX2`` | 2.10 to 2.14 |
 | ``torch._C._dynamo.guards._torchinductor_pyobject_tensor_data_ptr`` | 2.10 to 2.14 |
 """
 
@@ -88,7 +89,9 @@ def compiled(
 
 def generated(graph: GraphModule, mode: FakeTensorMode, inputs: Sequence[torch.Tensor], compiler: Compiler) -> str:
     """The Python module that Inductor writes for a graph."""
-    return str(_code(graph, mode, inputs, compiler)[0].source_code)
+    code, unfinished = _code(graph, mode, inputs, compiler)
+    _finished(code, unfinished)  # whoever compiles the same graph later is given the same module
+    return str(code.source_code)
 
 
 def _code(
@@ -147,7 +150,7 @@ def _deferring(compiler: Compiler, unfinished: list[Callable[[], None]]) -> type
     """What a generated module starts its kernels with; to wait for them is left for later."""
 
     class Deferring(AsyncCompile):
-        def cpp_pybinding(self, argtypes: Sequence[str], source_code: str) -> Any:
+        def cpp_pybinding(self, argtypes: list[str], source_code: str) -> Any:
             if all(type.endswith("*") for type in argtypes):
                 return compiler.start(argtypes, source_code)
             return super().cpp_pybinding(argtypes, source_code)
@@ -177,10 +180,20 @@ def _replaced(module: Any, name: str, value: Any) -> Iterator[None]:
 _all_vector_extensions = cpu_vec_isa.valid_vec_isa_list
 
 
+class _Avx512(cpu_vec_isa.VecAVX512):
+    def __bool__(self) -> bool:  # type: ignore[override]  # that of the base is a cache
+        return True
+
+
+class _Avx2(cpu_vec_isa.VecAVX2):
+    def __bool__(self) -> bool:
+        return True
+
+
 @functools.cache
 def _vector_extensions() -> list[Any]:
-    """The vector extensions that PyTorch itself uses on this processor. (Inductor compiles a program for each it knows.)"""
-    known = {"AVX512": cpu_vec_isa.VecAVX512, "AVX2": cpu_vec_isa.VecAVX2}.get(torch.backends.cpu.get_cpu_capability())
+    """The vector extensions that PyTorch uses on this processor. Inductor would compile a program for each it knows."""
+    known = {"AVX512": _Avx512, "AVX2": _Avx2}.get(torch.backends.cpu.get_cpu_capability())
     return [known()] if known is not None else _all_vector_extensions()
 
 

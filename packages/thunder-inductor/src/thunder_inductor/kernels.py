@@ -17,6 +17,13 @@ from thunder_inductor.library import Source, build, load, source_of
 Function = Callable[..., Any]
 
 
+class Kernel(Future[Function]):
+    """The function of a kernel, as soon as it is compiled. A call waits for it."""
+
+    def __call__(self, *tensors: Any) -> Any:
+        return self.result()(*tensors)
+
+
 class Kernels:
     """Kernels by their content.
 
@@ -29,17 +36,17 @@ class Kernels:
         self._folder = folder
         self._workers = workers
         self._lock = threading.Lock()
-        self._known: dict[str, Future[Function]] = {}
+        self._known: dict[str, Kernel] = {}
         self._waiting: list[Source] = []
         self._working = 0
 
-    def start(self, types: Sequence[str], source: str) -> Future[Function]:
-        """The function of a kernel, as soon as it is compiled. Its exception is what the compiler says."""
+    def start(self, types: Sequence[str], source: str) -> Kernel:
+        """The kernel of some source. Its exception is what the compiler says."""
         name = _name(types, source)
         with self._lock:
             if name in self._known:
                 return self._known[name]
-            future = self._known[name] = Future()
+            future = self._known[name] = Kernel()
             if not self._path(name).exists():
                 self._waiting.append((name, types, source))
                 if self._working < self._workers:

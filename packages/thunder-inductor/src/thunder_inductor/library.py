@@ -1,6 +1,6 @@
 """Shared libraries of kernels: several in one translation unit, since to parse the headers takes longer than a kernel.
 
-A kernel is C++ source with one function ``kernel``, as Inductor writes it, and the types of its arguments, all pointers.
+A kernel is C++ source with one function ``kernel``, as Inductor writes it, and the types of its arguments: pointers.
 """
 
 from __future__ import annotations
@@ -72,9 +72,7 @@ def source_of(kernels: Iterable[Source]) -> str:
     """The translation unit of an extension module with a function for each kernel; it takes tensors by position."""
     kernels = tuple(kernels)
     includes = dict.fromkeys(line.strip() for _, _, source in kernels for line in _INCLUDE.findall(source))
-    methods = "".join(
-        f'{{"{name}", (PyCFunction)(void*){name}, METH_FASTCALL, nullptr}}, ' for name, _, _ in kernels
-    )
+    methods = "".join(f'{{"{name}", (PyCFunction)(void*){name}, METH_FASTCALL, nullptr}}, ' for name, _, _ in kernels)
     parts = [_function(*kernel) for kernel in kernels]
     tail = _TAIL.format(methods=methods, module=_MODULE, data_of=inductor.DATA_OF_TENSOR)
     return "\n".join([*includes, _HEAD, *parts, tail])

@@ -18,6 +18,7 @@ INDUCTOR = Executor(
         supports="thunder_inductor.supports:supports",
         compile="thunder_inductor.regions:compile",
         show="thunder_inductor.regions:show",
+        overhead=0.0,  # on a CPU a call takes 0.5 us where torch.add takes 0.9 us
     ),
     cache_key="thunder_inductor.regions:threads",
     default=True,
