@@ -17,6 +17,7 @@ from thunder.capture.source import user_line
 from thunder.capture.standins import Standins
 from thunder.errors import CaptureError
 from thunder.ir.types import TensorType, Var
+from thunder.lang.numbers import symbolic_kernels
 from thunder.prims.facts import (
     changes_metadata,
     draws,
@@ -45,7 +46,8 @@ class AtenRecorder(TorchDispatchMode):
         if op is not _LIFT:
             args, kwargs = self._standins.fake((args, kwargs))
         try:
-            out = op(*args, **kwargs)
+            with symbolic_kernels():
+                out = op(*args, **kwargs)
         except RuntimeError as error:
             out = by_real_kernel(op, args, kwargs, error)
         if op is torch.ops.aten.detach.default and self.log.knows(args[0]):
@@ -130,7 +132,8 @@ class Observer(TorchDispatchMode):
         if op is not _LIFT:
             args, kwargs = (self.standins.inside if self.inside else self.standins.fake)((args, kwargs))
         try:
-            out = op(*args, **kwargs)
+            with symbolic_kernels():
+                out = op(*args, **kwargs)
         except RuntimeError as error:
             out = by_real_kernel(op, args, kwargs, error)
         if op in _QUERIES:

@@ -11,7 +11,6 @@ from torch._guards import detect_fake_mode
 from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
     DynamicOutputShapeException,
-    FakeTensorMode,
     UnsupportedFakeTensorException,
     run_fallback_kernel,
 )
@@ -21,6 +20,7 @@ from thunder.ir import tree
 from thunder.ir.symbol import BoundSymbol
 from thunder.ir.types import TensorType, Var
 from thunder.lang.names import resolve_symbol
+from thunder.lang.numbers import fake_mode
 from thunder.lang.values import empty, tensor_type, to_torch
 
 
@@ -67,7 +67,7 @@ def run_on(op: BoundSymbol, values: dict[Var, Any]) -> Any:
 
 def result_types(op: BoundSymbol) -> list[TensorType] | None:
     """The types of the tensors that the operation returns, without gradients; None if it cannot run."""
-    with FakeTensorMode(), torch.no_grad():
+    with fake_mode(), torch.no_grad():
         values = {v: empty(v.type) for v in op.inputs if isinstance(v.type, TensorType)}
         try:
             out = run_on(op, values)
@@ -80,7 +80,7 @@ def has_derivative(op: BoundSymbol) -> bool:
     """False for an ATen operator that PyTorch does not differentiate (``aten.copy``, while ``aten.copy_`` is)."""
     if not op.sym.name.startswith("aten."):
         return True
-    with FakeTensorMode(), torch.enable_grad():
+    with fake_mode(), torch.enable_grad():
         values = {v: empty(v.type) for v in op.inputs if isinstance(v.type, TensorType)}
         for t in values.values():
             t.requires_grad_(t.is_floating_point() or t.is_complex())

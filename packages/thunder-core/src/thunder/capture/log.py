@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -17,7 +17,8 @@ from thunder.ir.trace import Names, Stage, Trace
 from thunder.ir.types import Ref, TensorType, Var
 from thunder.lang.bind import bind
 from thunder.lang.names import canonical_name, resolve_symbol
-from thunder.lang.values import is_differentiable, tensor_type, to_ir
+from thunder.lang.numbers import number
+from thunder.lang.values import difference, in_torch, is_differentiable, numbers, tensor_type, to_ir
 from thunder.plugins.spec import Op
 
 
@@ -29,7 +30,7 @@ class Place:
     """
 
     storage: int
-    offset: int
+    offset: Any
     history: int = 0
 
 
@@ -58,15 +59,16 @@ def tensor_leaves(value: Any) -> list[torch.Tensor]:
 class Log:
     """Collects operations while a program runs. Tensors are variables by identity and are kept alive meanwhile."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, parameters: Sequence[Var] = ()) -> None:
         self.name = name
+        self._numbers = tuple(parameters)
         self.ops: list[BoundSymbol] = []
         self.params: list[Var] = []
         self.constants: dict[Var, torch.Tensor] = {}
         self.grad_off: set[int] = set()
         self.written: dict[int, tuple[TensorType, ...]] = {}
         self.region: str | None = None
-        self._names = Names()
+        self._names = Names(v.name for v in self._numbers)
         self._vars: dict[int, Var] = {}
         self._places: dict[Var, Place] = {}
         self.tensors: list[torch.Tensor] = []
@@ -87,7 +89,7 @@ class Log:
         self._vars[id(t)] = var
         self.tensors.append(t)
         if t.layout is torch.strided and not is_wrapped(t):
-            self._places[var] = Place(t.untyped_storage()._cdata, int(t.storage_offset()))
+            self._places[var] = Place(t.untyped_storage()._cdata, number(t.storage_offset()))
         return var
 
     def var(self, t: torch.Tensor) -> Var:
@@ -112,11 +114,11 @@ class Log:
         known = self.var(t)
         place, type = self._places.get(known), known.type
         assert isinstance(type, TensorType)
-        if place is None or known in self.params or t.numel() != type.numel:
+        if place is None or known in self.params or t.numel() != in_torch(type).numel:
             return False
         var = self.bind(t, Var(self._names.numbered("t"), tensor_type(t)))
         now = self._places[var]
-        args = (known, tuple(t.shape), t.stride(), now.offset - place.offset)
+        args = (known, numbers(t.shape), numbers(t.stride()), difference(now.offset, place.offset))
         self.ops.append(BoundSymbol(Symbol("thunder.prims.structural.strided_view"), args, outs=var, source=source))
         return now.storage == place.storage
 
@@ -220,7 +222,7 @@ class Log:
 
         trace = Trace(
             self.name,
-            tuple(self.params),
+            (*self.params, *self._numbers),
             tuple(self.ops),
             tree.map_tree(leaf_ir, result),
             Stage.CAPTURED,

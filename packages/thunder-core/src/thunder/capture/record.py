@@ -12,7 +12,7 @@ from unittest import mock
 
 import torch
 import torch.utils.checkpoint
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.autograd import forward_ad
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
@@ -26,7 +26,8 @@ from thunder.capture.standins import Standins
 from thunder.capture.torch_calls import OTHER_FRONT_END, TorchRecorder
 from thunder.errors import CaptureError
 from thunder.ir.effects import StateKind
-from thunder.ir.types import TensorType
+from thunder.ir.types import TensorType, Var
+from thunder.lang.numbers import fake_mode
 from thunder.lang.values import empty
 from thunder.plugins.symbols import RECORDER
 
@@ -46,17 +47,20 @@ def record(
     inputs: Sequence[tuple[str, torch.Tensor | TensorType]],
     name: str = "computation",
     states: Mapping[str, StateKind] = MappingProxyType({}),
+    numbers: Sequence[Var] = (),
 ) -> Capture:
     """Run ``fn`` on fakes of the inputs and return what it did; the result is the list of leaves ``fn`` returned.
 
     inputs: name and example (or type) of each tensor that ``fn`` takes. ``fn`` is given the examples themselves, and
     each call that it makes sees fakes of them. states: what executors' symbols may touch.
+    numbers: parameters that the trace has besides: fakes and arguments of calls are computed from them.
 
     Autograd stays on, under the ambient grad mode, so the type of every value knows whether it requires grad.
     Raises CaptureError, with the user's line, for what cannot be recorded soundly; the user's own exceptions pass.
     """
-    capture, made = _recorded(fn, inputs, name, states)
-    leaks.check(made)
+    capture, made = _recorded(fn, inputs, name, states, numbers)
+    callers = {id(example) for _, example in inputs}  # fakes, where sizes are symbolic
+    leaks.check([(ref, source) for ref, source in made if id(ref()) not in callers])
     return capture
 
 
@@ -65,26 +69,27 @@ def _recorded(
     inputs: Sequence[tuple[str, torch.Tensor | TensorType]],
     name: str,
     states: Mapping[str, StateKind],
+    numbers: Sequence[Var],
 ) -> tuple[Capture, list[leaks.Made]]:
     """The capture, and all tensors that were made for it."""
-    fake_mode = FakeTensorMode()
-    log = Log(name)
-    standins = Standins(fake_mode, log)
+    mode = fake_mode()
+    log = Log(name, numbers)
+    standins = Standins(mode, log)
     generator = TorchGenerator(recording)
     observer = Observer(log, standins, generator)
     recorder = TorchRecorder(log, observer, standins, states)
     given = []
     for stem, example in inputs:
-        fake = _fake(fake_mode, stem, example)
+        fake = _fake(mode, stem, example)
         log.param(fake, stem)
-        given.append(fake if isinstance(example, TensorType) else standins.put(example, fake))
+        given.append(fake if isinstance(example, (TensorType, FakeTensor)) else standins.put(example, fake))
     token = _ACTIVE.set(recorder)
     symbols = RECORDER.set(recorder)
     try:
-        with _transforms_closed(), _functions_recorded(), generator.watched(), fake_mode, observer, recorder:
+        with _transforms_closed(), _functions_recorded(), generator.watched(), mode, observer, recorder:
             result = list(fn(*given))
         generator.check()
-        with fake_mode:
+        with mode:
             return log.capture(standins.fake(result)), log.made()
     except BaseException:
         leaks.end(log.tensors)
@@ -99,6 +104,8 @@ def _fake(fake_mode: FakeTensorMode, name: str, t: torch.Tensor | TensorType) ->
     if isinstance(t, TensorType):
         with fake_mode:
             return empty(t).requires_grad_(t.requires_grad)
+    if isinstance(t, FakeTensor):
+        return t
     if is_traceable_wrapper_subclass(t):
         raise CaptureError(
             f"argument {name} is a {type(t).__name__}, which wraps other tensors",

@@ -37,9 +37,8 @@ from thunder.runtime.states import States
 class DynamoFunction(JittedFunction):
     """``fn`` (a function, a bound method or a module) compiled by ``torch.compile`` with a backend of its own.
 
-    fullgraph, dynamic: as for ``torch.compile``; with ``fullgraph``, a graph that cannot be compiled is an error too. A
-    size that Dynamo makes symbolic is a number again when its graph runs: a new size costs a compilation of the graph,
-    but no tracing of Python.
+    fullgraph, dynamic: as for ``torch.compile``; with ``fullgraph``, a graph that cannot be compiled is an error too.
+    Sizes that Dynamo makes symbolic stay symbolic: one program serves all that it is valid for.
     """
 
     def __init__(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -25,15 +25,23 @@ def recompile() -> Note | None:
     return Note("recompile", None, guard.partition(": ")[2])
 
 
-def specialised(names: Sequence[str], args: Sequence[Any], settings: Settings) -> Note:
-    """Why a graph is compiled again for these arguments."""
+def specialised(
+    names: Sequence[str], args: Sequence[Any], settings: Settings, unlike: Iterable[str | None] = ()
+) -> Note:
+    """Why a graph is compiled again for these arguments. unlike: what the programs for many sizes ask of sizes."""
     sizes = [f"{name} = {arg}" for name, arg in zip(names, args) if not isinstance(arg, torch.Tensor)]
     keys = [
         f"key of {executor.name} = {executor.key(settings.options.get(executor.name, {}))!r}"
         for executor in settings.executors
         if executor.cache_key
     ]
-    return Note("recompile", None, ", ".join([*sizes, *keys]) or "which of the inputs share storage")
+    tests = [f"not {test}" for test in dict.fromkeys(unlike) if test is not None]
+    return Note("recompile", None, ", ".join([*sizes, *tests, *keys]) or "which of the inputs share storage")
+
+
+def by_size(failure: Exception, line: Source | None) -> Note:
+    """Why a graph is compiled anew for each size."""
+    return Note("by size", line, f"{type(failure).__name__}: {failure}")
 
 
 def graph_break(gm: fx.GraphModule) -> Note | None:

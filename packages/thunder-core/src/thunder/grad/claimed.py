@@ -17,7 +17,7 @@ from thunder.ir.effects import StateKind
 from thunder.ir.symbol import BoundSymbol, Symbol
 from thunder.ir.trace import Names
 from thunder.ir.types import OpaqueType, Ref, TensorType, Var
-from thunder.lang.values import to_torch
+from thunder.lang.values import numbers, to_torch
 from thunder.passes.functionalize import Memory
 from thunder.plugins.spec import resolve
 
@@ -193,7 +193,7 @@ def _by_input(call: BoundSymbol, inputs: tuple[Var, ...], returned: Any, where: 
     for var, gradient in zip(arguments, gradients):
         if gradient is None:
             continue
-        found = tuple(gradient.shape) if isinstance(gradient, torch.Tensor) else repr(gradient)
+        found = numbers(gradient.shape) if isinstance(gradient, torch.Tensor) else repr(gradient)
         if found != getattr(var.type, "shape", None):
             raise PluginError(f"a gradient of {call.sym} is {found} for an argument of {var.type}", where=where)
         total[var] = total[var] + gradient if var in total else gradient

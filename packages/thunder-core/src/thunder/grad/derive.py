@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch._subclasses.fake_tensor import FakeTensor
 
 from thunder.capture.aten import AtenRecorder
 from thunder.capture.fakes import run_on
@@ -18,6 +18,7 @@ from thunder.grad.rule import Layouts, Rule
 from thunder.ir import tree
 from thunder.ir.symbol import BoundSymbol, Symbol
 from thunder.ir.types import Const, Ref, TensorType, Var
+from thunder.lang.numbers import fake_mode
 from thunder.lang.values import empty
 from thunder.passes.dce import live
 from thunder.passes.functionalize import Memory
@@ -39,7 +40,7 @@ def _recorded(call: BoundSymbol, inputs: tuple[Var, ...], arriving: Layouts) -> 
     if _counts_from_storage(call):
         raise CaptureError(f"{call.sym} counts from the beginning of a storage", why="types do not say where that is")
     log = Log("rule")
-    with FakeTensorMode() as mode, torch._C._DisableAutocast():
+    with fake_mode() as mode, torch._C._DisableAutocast():
         recorder = AtenRecorder(log, Standins(mode, log))
         values = {var: _input(log, var) for var in inputs}
         with recorder, torch.enable_grad():
@@ -67,7 +68,7 @@ def _counts_from_storage(call: BoundSymbol) -> bool:
 def body(call: BoundSymbol, inputs: tuple[Var, ...]) -> Rule:
     """The ATen operators a call is made of, without a derivative."""
     log = Log("body")
-    with FakeTensorMode() as mode, torch._C._DisableAutocast(), torch.no_grad():
+    with fake_mode() as mode, torch._C._DisableAutocast(), torch.no_grad():
         values = {var: _input(log, var) for var in inputs}
         with AtenRecorder(log, Standins(mode, log)):
             outs = [leaf if isinstance(leaf, torch.Tensor) else None for leaf in tree.leaves(run_on(call, values))]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence, Set
 from dataclasses import dataclass, replace
+from operator import itemgetter
 
 from thunder.capture.fakes import result_types
 from thunder.grad.rule import Instance, Layouts, Rule
@@ -11,8 +12,8 @@ from thunder.grad.rules import Rules
 from thunder.ir import tree
 from thunder.ir.symbol import BoundSymbol, Phase, Symbol
 from thunder.ir.trace import Names, Stage, Trace
-from thunder.ir.types import Const, TensorType, Var, contiguous_strides
-from thunder.lang.values import is_differentiable
+from thunder.ir.types import Const, TensorType, Var
+from thunder.lang.values import contiguous, in_torch, is_differentiable
 from thunder.passes.dce import live
 
 
@@ -111,19 +112,19 @@ def arriving_at(op: BoundSymbol, reaching: Collection[Var]) -> Layouts:
 def fresh_layout(type: object) -> TensorType:
     """The type of ``torch.empty_like`` of a value of the type: the strides of a dense tensor, else contiguous ones."""
     assert isinstance(type, TensorType)
-    stride = type.stride
-    if stride is not None and not _is_dense(type.shape, stride):
-        stride = contiguous_strides(type.shape)
+    stride, known = type.stride, in_torch(type)
+    if known.stride is not None and not _is_dense(known.shape, known.stride):
+        stride = contiguous(type.shape)
     return replace(type, stride=stride, requires_grad=False)
 
 
 def _is_dense(shape: Sequence[int], stride: Sequence[int]) -> bool:
     """True if the elements fill their memory without gaps or overlaps."""
     step = 1
-    for size, distance in sorted((s, e) for e, s in zip(shape, stride) if e != 1):
-        if size != step:
+    for distance, extent in sorted(((s, e) for e, s in zip(shape, stride) if e != 1), key=itemgetter(0)):
+        if distance != step:
             return False
-        step *= distance
+        step *= extent
     return True
 
 
@@ -219,7 +220,7 @@ class _Backward:
         return out
 
     def _zeros(self, want: Var, like: BoundSymbol) -> Var:
-        type = replace(_plain(want.type), stride=contiguous_strides(_plain(want.type).shape))
+        type = replace(_plain(want.type), stride=contiguous(_plain(want.type).shape))
         out = Var(self._names.numbered("a"), type)
         factory = {"dtype": Const(f"torch.{type.dtype}"), "device": Const(f"torch.device('{type.device}')")}
         self.ops.append(replace(self._op("torch.zeros", (type.shape,), out, like), kwargs=factory))

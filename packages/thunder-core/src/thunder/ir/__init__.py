@@ -5,7 +5,7 @@ from thunder.ir.effects import MEMORY, RANDOM, Access, Effect, Scope, StateKind
 from thunder.ir.printer import program_text
 from thunder.ir.symbol import BoundSymbol, Phase, Refusal, Selection, Source, Symbol
 from thunder.ir.trace import Names, Stage, Trace
-from thunder.ir.types import Const, OpaqueType, Ref, TensorType, Type, Var
+from thunder.ir.types import Const, Number, NumberType, OpaqueType, Ref, TensorType, Type, Var
 from thunder.ir.verify import verify, verify_effects, verify_schedule
 
 __all__ = [
@@ -16,6 +16,8 @@ __all__ = [
     "Const",
     "Effect",
     "Names",
+    "Number",
+    "NumberType",
     "OpaqueType",
     "Phase",
     "Ref",

@@ -11,7 +11,7 @@ from thunder.ir.deps import last_uses
 from thunder.ir.spelling import Spelling
 from thunder.ir.symbol import BoundSymbol, Source
 from thunder.ir.trace import Stage, Trace
-from thunder.ir.types import TensorType, Type, Var, contiguous_strides
+from thunder.ir.types import Number, NumberType, TensorType, Var, contiguous_strides
 
 _FREEING = (Stage.LOWERED, Stage.SCHEDULED)
 _INDENT = "    "
@@ -129,6 +129,7 @@ def _main(trace: Trace) -> Iterator[str]:
     opening, closing = ("([", "])") if trace.boxed else ("(", ")")
     for module in sorted({init.partition(":")[0] for init in _inits(trace).values()}):
         yield f"{_INDENT}import {module}"
+    yield from (f"{_INDENT}{v.name} = {v.type.example}" for v in trace.params if isinstance(v.type, NumberType))
     yield f"{_INDENT}print("
     yield f"{_INDENT * 2}{trace.name}{opening}"
     for param, sample in zip(trace.params, samples(trace), strict=True):
@@ -138,10 +139,10 @@ def _main(trace: Trace) -> Iterator[str]:
 
 
 def samples(trace: Trace) -> list[str]:
-    """An expression for a value of each parameter's type; a state is a new instance."""
+    """An expression for a value of each parameter; a state is a new instance, a number is its own name."""
     inits = _inits(trace)
     return [
-        f"{inits[p].replace(':', '.')}({getattr(p.type, 'of', '')!r})" if p in inits else _sample(p.type)
+        f"{inits[p].replace(':', '.')}({getattr(p.type, 'of', '')!r})" if p in inits else _sample(p)
         for p in trace.params
     ]
 
@@ -151,13 +152,17 @@ def _inits(trace: Trace) -> dict[Var, str]:
     return {e.handle: e.state.init for op in trace.ops for e in op.effects if e.handle and e.state.init}
 
 
-def _sample(type: Type) -> str:
-    """An input of this type: random numbers; zeros where a number may be an index; None for what cannot be made."""
+def _sample(param: Var) -> str:
+    """An input of its type: random numbers; zeros where a number may be an index; None for what cannot be made."""
+    type = param.type
     if not isinstance(type, TensorType):
-        return "None"
+        return param.name if isinstance(type, NumberType) else "None"
     rest = f"dtype=torch.{type.dtype}, device={type.device!r}"
     if type.stride is None:
         return f"torch.zeros({type.shape}, {rest}, layout=torch.{type.layout})"
+    if any(isinstance(n, Number) for n in (*type.shape, *type.stride)):
+        fill = "normal_" if type.dtype in _RANDN else "zero_"
+        return f"torch.empty_strided({type.shape}, {type.stride}, {rest}).{fill}()"
     make = "torch.randn" if type.dtype in _RANDN else "torch.zeros"
     if type.stride == contiguous_strides(type.shape):
         return f"{make}({type.shape}, {rest})"

@@ -17,9 +17,11 @@ from thunder.errors import VerifyError
 from thunder.ir import tree
 from thunder.ir.symbol import BoundSymbol
 from thunder.ir.trace import Trace
-from thunder.ir.types import Const, Ref, TensorType, Var
+from thunder.ir.types import Const, Number, Ref, TensorType, Var
 
 _BUILTINS = frozenset(dir(builtins))
+NUMBER_MODULES = frozenset({"math", "torch"})
+"""The modules that the text of a ``Number`` may use."""
 
 
 class Spelling:
@@ -53,6 +55,7 @@ class Spelling:
             complex: lambda value: f"{self._builtin('complex')}({self._float(value.real)}, {self._float(value.imag)})",
             Const: self._const,
             Ref: self._ref,
+            Number: self._number,
             type(...): lambda value: "...",
             type(None): repr,
             **{kind: kind.__repr__ for kind in (bool, int, str, bytes)},  # the plain value of an enum, too
@@ -136,9 +139,12 @@ class Spelling:
 
     def _const(self, value: Const) -> str:
         text = value.text
-        if "(" not in text and self._variables.isdisjoint(_roots(text)):
+        if "(" not in text and self._variables.isdisjoint(names_in(text)):
             return text
         return self._alias(text, ("_".join(re.findall(r"\w+", text.removeprefix("torch."))) or "constant",))
+
+    def _number(self, number: Number) -> str:
+        return re.sub(r"(?<![.\w])[a-z]+(?=\()", lambda call: self._builtin(call.group()), number.text)
 
     def _ref(self, ref: Ref) -> str:
         if ref not in self._supplied:
@@ -181,11 +187,13 @@ def _modules(trace: Trace) -> Iterator[str]:
         yield call.partition(":")[0] if call else "torch"
     for leaf in tree.leaves([(op.args, op.kwargs) for op in trace.ops] + [trace.result]):
         if type(leaf) is Const:
-            yield from _roots(leaf.text)
+            yield from names_in(leaf.text)
+        elif type(leaf) is Number:
+            yield from names_in(leaf.text) & NUMBER_MODULES
 
 
 @lru_cache(maxsize=1024)
-def _roots(text: str) -> frozenset[str]:
+def names_in(text: str) -> frozenset[str]:
     """The names an expression starts from, builtins aside."""
     return (
         frozenset(node.id for node in ast.walk(ast.parse(text, mode="eval")) if isinstance(node, ast.Name)) - _BUILTINS

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from thunder.ir import tree
 from thunder.ir.effects import Effect
-from thunder.ir.types import Var
+from thunder.ir.types import Number, TensorType, Var
 
 if TYPE_CHECKING:
     from thunder.ir.trace import Trace
@@ -105,6 +105,13 @@ class BoundSymbol:
     def inputs(self) -> tuple[Var, ...]:
         """The different variables it reads."""
         return tree.variables((self.args, self.kwargs))
+
+    @cached_property
+    def is_symbolic(self) -> bool:
+        """True if an argument, or a size of a tensor, is a number known only at run time."""
+        types = [v.type for v in (*self.inputs, *self.outputs)]
+        sizes = [(t.shape, t.stride) for t in types if isinstance(t, TensorType)]
+        return any(isinstance(leaf, Number) for leaf in tree.leaves((self.args, self.kwargs, sizes)))
 
     @cached_property
     def outputs(self) -> tuple[Var, ...]:

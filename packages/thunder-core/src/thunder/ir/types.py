@@ -16,11 +16,12 @@ _SHORT_DTYPE = {
 class TensorType:
     """The type of a tensor value. Strides are in elements; ``device`` is the text of a torch device (``"cuda:0"``).
 
+    Sizes and strides are integers; in a program for many sizes, some are ``Number``.
     ``stride`` is None for layouts that have none (``layout="sparse_coo"`` and relatives).
     """
 
-    shape: tuple[int, ...]
-    stride: tuple[int, ...] | None
+    shape: tuple[Any, ...]
+    stride: tuple[Any, ...] | None
     dtype: str
     device: str
     requires_grad: bool = False
@@ -64,7 +65,7 @@ def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True)
 class OpaqueType:
-    """The type of a value that is not a tensor: a state handle, a generator, a number known only at run time.
+    """The type of a value that is neither a tensor nor a number: a state handle, a generator.
 
     of: for the handle of a state that belongs to one call site, the name of that call site.
     """
@@ -76,7 +77,18 @@ class OpaqueType:
         return f"{self.name} of {self.of}" if self.of else self.name
 
 
-Type = TensorType | OpaqueType
+@dataclass(frozen=True, slots=True)
+class NumberType:
+    """The type of a number that a program takes: ``"int"``. example: one value that it may have."""
+
+    name: str
+    example: int
+
+    def __str__(self) -> str:
+        return self.name
+
+
+Type = TensorType | OpaqueType | NumberType
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -94,6 +106,20 @@ class Var:
 
     def __repr__(self) -> str:
         return self.name
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """A number known only at run time: ``text`` is a Python expression over the number parameters of the trace.
+
+    value: what computes in its place while the program is compiled. Numbers of equal text are equal.
+    """
+
+    text: str
+    value: Any = field(compare=False, repr=False)
+
+    def __repr__(self) -> str:
+        return self.text
 
 
 @dataclass(frozen=True, slots=True)

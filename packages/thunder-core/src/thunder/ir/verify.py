@@ -11,9 +11,10 @@ from thunder.errors import VerifyError
 from thunder.ir import tree
 from thunder.ir.deps import PHASE_RANK
 from thunder.ir.effects import MEMORY, Access, StateKind
+from thunder.ir.spelling import NUMBER_MODULES, names_in
 from thunder.ir.symbol import BoundSymbol, Phase
 from thunder.ir.trace import Stage, Trace
-from thunder.ir.types import Const, Ref, Var
+from thunder.ir.types import Const, Number, NumberType, Ref, Var
 
 Rule = Callable[[BoundSymbol], str | None]
 """What an operation breaks, if anything."""
@@ -128,11 +129,16 @@ def _verify_definitions(trace: Trace, *, in_place: bool) -> None:
     for var in trace.results:
         if var not in defined:
             raise VerifyError(f"{trace.name} returns {var.name}, which is not defined")
+    numbers = {leaf for leaf in tree.leaves([(op.args, op.kwargs) for op in trace.ops]) if isinstance(leaf, Number)}
+    taken = {param.name for param in trace.params if isinstance(param.type, NumberType)}
+    for number in numbers:
+        if unknown := names_in(number.text) - taken - NUMBER_MODULES:
+            raise VerifyError(f"{trace.name} reads {', '.join(sorted(unknown))} in {number}, and does not take it")
 
 
 def _leaves_are_values(op: BoundSymbol) -> str | None:
     for leaf in tree.leaves((op.args, op.kwargs)):
-        if not isinstance(leaf, (Var, Const, Ref, *PLAIN)):
+        if not isinstance(leaf, (Var, Const, Number, Ref, *PLAIN)):
             return f"an argument of type {type(leaf).__name__} must be a Const or a Ref"
     return None
 

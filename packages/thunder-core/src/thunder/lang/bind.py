@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from thunder.ir.types import Var
+from thunder.ir.types import Number, Var
 
 _ABSENT = object()
 _SYNONYMS = {"input": "self", "axis": "dim", "keepdims": "keepdim"}
@@ -119,8 +119,14 @@ def _packed(positional: list[_Parameter], args: tuple[Any, ...]) -> tuple[Any, .
 
 def _are_integers(values: Sequence[Any]) -> bool:
     """True for integers, some of which may be 0-d tensors."""
-    integers = [isinstance(value, int) and not isinstance(value, bool) for value in values]
+    integers = [_is_integer(value) for value in values]
     return any(integers) and all(integer or isinstance(value, Var) for value, integer in zip(values, integers))
+
+
+def _is_integer(value: Any) -> bool:
+    if isinstance(value, Number):
+        return isinstance(value.value, torch.SymInt)
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def _accepts(parameter: _Parameter, value: Any) -> bool:
@@ -134,7 +140,7 @@ def _accepts(parameter: _Parameter, value: Any) -> bool:
             return True
         wants_tensors = "Tensor" in parameter.accepts
         return wants_list and wants_tensors == any(isinstance(item, Var) for item in value)
-    if isinstance(value, _NUMBERS):
+    if isinstance(value, (*_NUMBERS, Number)):
         return "Tensor" not in parameter.accepts and "str" not in parameter.accepts
     return "Tensor" not in parameter.accepts and not wants_list
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -11,9 +12,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from thunder.ir import tree
 from thunder.ir.symbol import BoundSymbol
-from thunder.ir.types import TensorType, Var
+from thunder.ir.types import Number, TensorType, Var
 from thunder.lang.names import resolve_path, resolve_symbol
-from thunder.lang.values import to_torch, torch_dtype
+from thunder.lang.numbers import example
+from thunder.lang.values import by_example, to_torch, torch_dtype
 
 
 class _Reached(BaseException):
@@ -35,9 +37,21 @@ class _Watch(TorchDispatchMode):
 def cheapest_call(op: BoundSymbol) -> str:
     """``"module:attribute"`` of the cheapest callable for an ATen call; it is tried to reach that very operator."""
     name = op.sym.name
+    op = _by_example(op) if op.is_symbolic else op
     overload = resolve_symbol(name)
     form = (name, len(op.args), tuple(op.kwargs), tuple(_kind(arg) for arg in op.args))
     return _found(form, overload, _Call(op))
+
+
+def _by_example(op: BoundSymbol) -> BoundSymbol:
+    """The call as it was made when the program was compiled: its callable does not depend on sizes."""
+
+    def leaf(value: Any) -> Any:
+        if isinstance(value, Var) and isinstance(value.type, TensorType):
+            return Var(value.name, by_example(value.type))
+        return example(value) if isinstance(value, Number) else value
+
+    return replace(op, args=tree.map_tree(leaf, op.args), kwargs=tree.map_tree(leaf, op.kwargs))
 
 
 class _Call:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
 import torch
 
-from thunder.ir.types import Const, Ref, TensorType
+from thunder.ir import tree
+from thunder.ir.types import Const, Number, Ref, TensorType, contiguous_strides
+from thunder.lang.numbers import example, number
 
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, type(Ellipsis))
 
@@ -23,16 +27,50 @@ def _device_name(device: torch.device) -> str:
 
 
 def tensor_type(t: torch.Tensor) -> TensorType:
-    """The IR type of a tensor (real or fake). Symbolic sizes are specialised to their hints."""
+    """The IR type of a tensor (real or fake)."""
     strided = t.layout is torch.strided
     return TensorType(
-        shape=tuple([int(n) for n in t.shape]),
-        stride=tuple([int(n) for n in t.stride()]) if strided else None,
+        shape=numbers(t.shape),
+        stride=numbers(t.stride()) if strided else None,
         dtype=_dtype_name(t.dtype),
         device=_device_name(t.device),
         requires_grad=t.requires_grad,
         layout="strided" if strided else str(t.layout).removeprefix("torch."),
     )
+
+
+def numbers(values: Iterable[Any]) -> tuple[Any, ...]:
+    """The IR form of sizes, strides or other numbers of PyTorch."""
+    return tuple([value if type(value) is int else number(value) for value in values])
+
+
+def in_torch(type: TensorType) -> TensorType:
+    """The type with PyTorch's symbolic integers for ``Number``: it computes and compares as a tensor's sizes do."""
+    return _with_numbers(type, lambda size: size.value)
+
+
+def by_example(type: TensorType) -> TensorType:
+    """The type in the call that the program was compiled for: all sizes are plain integers."""
+    return _with_numbers(type, example)
+
+
+def _with_numbers(type: TensorType, value: Callable[[Number], Any]) -> TensorType:
+    if not any(isinstance(n, Number) for n in (*type.shape, *(type.stride or ()))):
+        return type
+    shape, stride = (
+        tree.map_tree(lambda n: value(n) if isinstance(n, Number) else n, part) for part in (type.shape, type.stride)
+    )
+    return replace(type, shape=shape, stride=stride)
+
+
+def contiguous(shape: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Row-major strides of a shape, in elements."""
+    return numbers(contiguous_strides(tree.map_tree(to_torch, shape)))
+
+
+def difference(a: Any, b: Any) -> Any:
+    """``a - b`` of two sizes."""
+    return number(to_torch(a) - to_torch(b))
 
 
 @cache
@@ -54,7 +92,8 @@ def empty(type: TensorType) -> torch.Tensor:
     if type.stride is None:
         layout = getattr(torch, type.layout)
         return torch.zeros(type.shape, dtype=torch_dtype(type.dtype), device=type.device).to_sparse(layout=layout)
-    return torch.empty_strided(type.shape, type.stride, dtype=torch_dtype(type.dtype), device=type.device)
+    shape, stride = tree.map_tree(to_torch, (type.shape, type.stride))
+    return torch.empty_strided(shape, stride, dtype=torch_dtype(type.dtype), device=type.device)
 
 
 def to_ir(value: Any) -> Any:
@@ -66,7 +105,7 @@ def to_ir(value: Any) -> Any:
     if isinstance(value, (torch.dtype, torch.layout, torch.memory_format)):
         return Const(str(value))
     if isinstance(value, (torch.SymInt, torch.SymBool, torch.SymFloat)):
-        return value.node.guard_int("", 0) if isinstance(value, torch.SymInt) else value.node.hint
+        return number(value)
     if isinstance(value, (bool, int, float, str)):  # subclasses: enums, numpy scalars
         return Ref(type(value).__name__, value)
     name = getattr(value, "__name__", None) or type(value).__name__
@@ -82,6 +121,6 @@ def to_torch(leaf: Any) -> Any:
     """The inverse of ``to_ir`` for constants; variables and plain values are returned as they are."""
     if isinstance(leaf, Const):
         return _evaluate(leaf.text)
-    if isinstance(leaf, Ref):
+    if isinstance(leaf, (Ref, Number)):
         return leaf.value
     return leaf

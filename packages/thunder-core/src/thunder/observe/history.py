@@ -21,7 +21,7 @@ class Note:
     source: where in the user's program; None if that is nowhere in particular, or unknown.
     """
 
-    kind: Literal["graph break", "eager", "recompile"]
+    kind: Literal["graph break", "eager", "recompile", "by size"]
     source: Source | None
     reason: str
 

@@ -13,6 +13,7 @@ from thunder.ir import tree
 from thunder.ir.symbol import BoundSymbol, Phase, Symbol
 from thunder.ir.trace import Names
 from thunder.ir.types import TensorType, Var
+from thunder.lang.values import difference
 from thunder.passes.storages import writes_of
 
 
@@ -127,6 +128,6 @@ def _root(capture: Capture, storage: int, roots: set[Var]) -> Var:
 
 def _strided(capture: Capture, root: Var, var: Var) -> BoundSymbol:
     assert isinstance(var.type, TensorType)
-    offset = capture.places[var].offset - capture.places[root].offset
+    offset = difference(capture.places[var].offset, capture.places[root].offset)
     args = (root, var.type.shape, var.type.stride, offset)
     return BoundSymbol(Symbol("thunder.prims.structural.strided_view"), args, outs=var)

@@ -9,7 +9,7 @@ from thunder.ir.symbol import BoundSymbol
 from thunder.ir.trace import Trace
 from thunder.ir.types import TensorType, Type
 from thunder.lang.names import resolve_symbol
-from thunder.lang.values import torch_dtype
+from thunder.lang.values import by_example, torch_dtype
 from thunder.prims.facts import is_view
 
 
@@ -90,9 +90,11 @@ def views(op: BoundSymbol) -> bool:
 
 
 def size(type: Type) -> int:
-    """Bytes of a tensor; repeated elements of an expanded one are read once."""
+    """Bytes of a tensor; repeated elements of an expanded one are read once. Symbolic sizes count by example."""
     if not isinstance(type, TensorType) or type.stride is None:
         return 0
+    type = by_example(type)
+    assert type.stride is not None
     elements = 1
     for extent, step in zip(type.shape, type.stride, strict=True):
         elements *= extent if step or not extent else 1

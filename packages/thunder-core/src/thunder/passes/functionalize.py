@@ -21,6 +21,8 @@ from thunder.ir.trace import Names, Stage, Trace
 from thunder.ir.types import Const, TensorType, Var
 from thunder.lang.bind import bind
 from thunder.lang.names import canonical_name, resolve_symbol
+from thunder.lang.numbers import number
+from thunder.lang.values import difference
 from thunder.passes.aliases import alias_results
 from thunder.passes.storages import Members, geometry, tensor, writes_of
 from thunder.prims.facts import appending_operator, functional_operators, with_defaults
@@ -124,16 +126,16 @@ class Memory:
         low, high = members.extent()
         first = members.inputs[0]
         like = tensor(first)
-        type = TensorType((high - low,), (1,), like.dtype, like.device)
-        args = (first, type.shape, type.stride, low - self._places[first].offset)
+        type = TensorType((number(high - low),), (1,), like.dtype, like.device)
+        args = (first, type.shape, type.stride, difference(number(low), self._places[first].offset))
         view = self._emit(
             f"{_STRUCTURAL}.strided_view", args, "memory", replace(type, requires_grad=like.requires_grad)
         )
         joined = self._emit("torch.detach", (view,), "memory", type) if like.requires_grad else view
-        self._places[joined] = Place(storage, low)
+        self._places[joined] = Place(storage, number(low))
         for var in members.inputs:
             joined = self._scattered(joined, var, var, joined)
-            self._places[joined] = Place(storage, low)
+            self._places[joined] = Place(storage, number(low))
         return joined
 
     def _storage(self, var: Var) -> _Storage | None:
@@ -201,7 +203,7 @@ class Memory:
 
     def _scattered(self, base_value: Var, value: Var, var: Var, base: Var) -> Var:
         _check_dtype(var, base)
-        offset = self._places[var].offset - self._places[base].offset
+        offset = difference(self._places[var].offset, self._places[base].offset)
         grad = base_value.type.requires_grad or value.type.requires_grad  # type: ignore[union-attr]
         type = replace(tensor(base), requires_grad=grad)
         args = (base_value, value, tensor(var).shape, tensor(var).stride, offset)
@@ -214,7 +216,7 @@ class Memory:
         type = replace(tensor(var), requires_grad=grad)
         if geometry(var, self._places) != geometry(base, self._places):
             _check_dtype(var, base)
-            offset = self._places[var].offset - self._places[base].offset
+            offset = difference(self._places[var].offset, self._places[base].offset)
             args = (current, type.shape, type.stride, offset)
             current = self._emit(f"{_STRUCTURAL}.strided_view", args, var.name, replace(type, requires_grad=grad))
         if detached and current.type.requires_grad:  # type: ignore[union-attr]

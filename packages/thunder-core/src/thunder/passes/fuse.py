@@ -2,9 +2,9 @@
 
 Views are no part of the graph that is partitioned: a region takes its own of what it reads, and what reads a view
 outside takes it of a region's result. So results of regions never share memory with anything, aliases outside are what
-they were, and a view costs nothing inside. A composite is opened where a part of it that computes is in a region;
-otherwise it stays as it is, and the rest is partitioned with it as one operation: else a group could come to depend on
-itself through it.
+they were, and a view costs nothing inside. What has symbolic sizes is not fused. A composite is opened where a part of
+it that computes is in a region; otherwise it stays as it is, and the rest is partitioned with it as one operation: else
+a group could come to depend on itself through it.
 """
 
 from __future__ import annotations
@@ -95,7 +95,12 @@ class Fusion:
 
     def _parts(self, index: int, op: BoundSymbol) -> list[Part]:
         """The operation, or what it is made of if some of that can be fused, or if all is views of one argument."""
-        if op.phase is Phase.EPILOGUE or op.fused or (op.selection is not None and op.selection.claim is not None):
+        if (
+            op.phase is Phase.EPILOGUE
+            or op.fused
+            or op.is_symbolic
+            or (op.selection is not None and op.selection.claim is not None)
+        ):
             return [Part(op, index)]
         if op.sym.name.startswith("aten."):
             return [self._part(op, index)]

@@ -18,7 +18,8 @@ from thunder.ir.effects import RANDOM
 from thunder.ir.symbol import BoundSymbol, Phase, Refusal, Selection
 from thunder.ir.trace import Names, Stage, Trace
 from thunder.ir.types import TensorType, Var
-from thunder.lang.values import to_torch
+from thunder.lang.numbers import compiled
+from thunder.lang.values import in_torch, to_torch
 from thunder.passes.bodies import Bodies
 from thunder.passes.costs import views
 from thunder.passes.fusers import active_fusers
@@ -164,8 +165,8 @@ def _unless_failing(executor: Executor, op: BoundSymbol, fn: Callable[[], T]) ->
     try:
         return fn()
     except Exception as error:
-        if os.environ.get("THUNDER_STRICT") == "1":
-            raise
+        if os.environ.get("THUNDER_STRICT") == "1" or compiled() is not None:
+            raise  # it may be the symbolic sizes that it cannot take: the program is compiled without them
         warn_at(op.source, f"{executor.name} is not used for {op.sym} at {op.source}: {error}")
         return No(f"it failed: {getattr(error, 'why', '') or getattr(error, 'what', '') or error}")
 
@@ -190,5 +191,15 @@ def _tensors(op: BoundSymbol) -> list[Var]:
 
 
 def _described(value: Any) -> Any:
-    """Arguments as a check sees them: a type for each tensor, torch's own constants for the rest."""
-    return tree.map_tree(lambda leaf: leaf.type if isinstance(leaf, Var) else to_torch(leaf), value)
+    """Arguments as a check sees them: a type for each tensor, torch's own constants for the rest.
+
+    Sizes known only at run time are PyTorch's symbolic integers: what a check asks about them becomes a condition
+    under which the program is valid.
+    """
+
+    def leaf(value: Any) -> Any:
+        if not isinstance(value, Var):
+            return to_torch(value)
+        return in_torch(value.type) if isinstance(value.type, TensorType) else value.type
+
+    return tree.map_tree(leaf, value)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Set
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -12,9 +13,9 @@ from thunder.errors import CaptureError
 from thunder.ir.effects import MEMORY, Access
 from thunder.ir.symbol import BoundSymbol
 from thunder.ir.types import TensorType, Var
-from thunder.lang.values import torch_dtype
+from thunder.lang.values import in_torch, to_torch, torch_dtype
 
-Geometry = tuple[tuple[int, ...], tuple[int, ...] | None, str, int]
+Geometry = tuple[tuple[Any, ...], tuple[Any, ...] | None, str, Any]
 
 
 @dataclass(frozen=True)
@@ -109,8 +110,8 @@ def writes_of(op: BoundSymbol) -> list[Var]:
 
 def span(type: TensorType, place: Place) -> tuple[int, int]:
     """First byte of the storage that the tensor can reach, and the one after the last."""
-    size = torch_dtype(type.dtype).itemsize
-    start = place.offset * size
+    size, type = torch_dtype(type.dtype).itemsize, in_torch(type)
+    start = to_torch(place.offset) * size
     if type.numel == 0 or type.stride is None:
         return start, start
     reach = sum((extent - 1) * stride for extent, stride in zip(type.shape, type.stride))
@@ -118,7 +119,7 @@ def span(type: TensorType, place: Place) -> tuple[int, int]:
 
 
 def _is_dense(var: Var, size: int) -> bool:
-    return tensor(var).numel * torch_dtype(tensor(var).dtype).itemsize == size
+    return in_torch(tensor(var)).numel * torch_dtype(tensor(var).dtype).itemsize == size
 
 
 def geometry(var: Var, places: Mapping[Var, Place]) -> Geometry:

@@ -146,7 +146,8 @@ class Claim:
 
     target: a canonical torch symbol (``"torch.nn.functional.linear"``) or an ATen operator (``"aten.mm"``).
     check: ``(cx: ClaimContext, *args, **kwargs) -> Yes() | No(reason)``, with a TensorType for each tensor; absent:
-        always yes.
+        always yes. In a program for many sizes some are ``torch.SymInt``: what is asked about them becomes a condition
+        of the program. Where the check raises for that, the program is compiled for each size on its own.
     lower: a function of the target's arguments (and ``cx``, as in ``Grad``), used when no gradient is needed; absent:
         the target runs as it is.
     grad: used when a gradient is needed; absent: the derivative is the target's own.

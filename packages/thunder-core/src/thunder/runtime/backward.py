@@ -19,12 +19,13 @@ from thunder.ir import tree
 from thunder.ir.effects import RANDOM
 from thunder.ir.symbol import BoundSymbol, Phase, Symbol
 from thunder.ir.trace import Stage, Trace
-from thunder.ir.types import OpaqueType, TensorType, Var
+from thunder.ir.types import NumberType, OpaqueType, TensorType, Var
+from thunder.lang.numbers import compiled, compiling
 from thunder.passes.costs import views as is_view
 from thunder.passes.cse import cse
 from thunder.passes.dce import dce
 from thunder.runtime.codegen import compile_trace
-from thunder.runtime.node import BackwardFunction, Piece, RandomState
+from thunder.runtime.node import BackwardFunction, Origin, Piece
 from thunder.runtime.stages import Backend, leaving
 
 if TYPE_CHECKING:
@@ -58,6 +59,8 @@ class BackwardBuilder:
         self._backend = backend
         self._lock = threading.Lock()
         self._cotangents = {root: tape.names.var(f"grad_{root.name}", fresh_layout(root.type)) for root in tape.roots}
+        self._known = compiled()
+        self._numbers = tuple(v for v in selected.params if isinstance(v.type, NumberType))
         self._groups = pieces(tape)
         draws = any(effect.state is RANDOM for op in tape.forward for effect in op.effects)
         self.random = tuple(_one_per_device(selected.params)) if draws else None
@@ -121,7 +124,7 @@ class BackwardBuilder:
         saved = self._saved_by(trace)
         used = self._inputs_of(group)
         gradients = dict(zip(self._tape.inputs, trace.result))
-        return replace(trace, params=(*saved, *cotangents), result=tuple(gradients[v] for v in used))
+        return replace(trace, params=(*saved, *cotangents, *self._numbers), result=tuple(gradients[v] for v in used))
 
     def _on_copies(self, backward: Trace) -> Trace:
         """The backward program over copies of the values that are overwritten before it runs."""
@@ -145,7 +148,7 @@ class BackwardBuilder:
 
     def _saved_by(self, trace: Trace) -> list[Var]:
         cotangents = set(self._cotangents.values())
-        return [v for v in trace.params if v not in cotangents and not isinstance(v.type, OpaqueType)]
+        return [v for v in trace.params if v not in cotangents and isinstance(v.type, TensorType)]
 
     def _inputs_of(self, group: Sequence[Var]) -> tuple[Var, ...]:
         """The tape's inputs that a gradient of the group's roots can flow to."""
@@ -168,10 +171,17 @@ class BackwardBuilder:
             partial=self._partial(group, saved),
             replay=self._replay(group),
             inputs=[tensors.index(v) for v in self._inputs_of(group)],
-            strides=[_stride(self._cotangents[root]) for root in group],
+            strides=self._strides(group),
         )
         roots = tuple(self._tape.roots.index(root) for root in group)
         return piece, roots, tuple(self._saved.index(v) for v in saved)
+
+    def _strides(self, group: Sequence[Var]) -> Callable[..., Sequence[tuple[int, ...] | None]]:
+        """The strides of the gradients that backward starts from, as a function of the numbers."""
+        strides = tuple([_stride(self._cotangents[root]) for root in group])
+        if not self._numbers:
+            return lambda: strides
+        return compile_trace(Trace("strides", self._numbers, (), strides, Stage.SCHEDULED))
 
     def _compiled(self, trace: Trace) -> BackwardFunction:
         """The generated function, with the states it touches bound."""
@@ -181,41 +191,42 @@ class BackwardBuilder:
 
     def _partial(
         self, group: tuple[Var, ...], saved: Sequence[Var]
-    ) -> Callable[[tuple[bool, ...]], tuple[BackwardFunction, Sequence[int]]]:
-        """Backward programs for some of the gradients, made when first needed."""
-        made: dict[tuple[bool, ...], tuple[BackwardFunction, list[int]]] = {}
+    ) -> Callable[[tuple[bool, ...], Sequence[int]], tuple[BackwardFunction, Sequence[int]] | None]:
+        """Backward programs for some of the gradients, made when first needed; None where one is not valid."""
+        made: dict[tuple[bool, ...], tuple[BackwardFunction, list[int], Callable[..., bool] | None]] = {}
 
-        def find(given: tuple[bool, ...]) -> tuple[BackwardFunction, Sequence[int]]:
+        def find(given: tuple[bool, ...], numbers: Sequence[int]) -> tuple[BackwardFunction, Sequence[int]] | None:
             with self._lock:
                 if given not in made:
                     arriving = [root for root, there in zip(group, given) if there]
-                    trace = self._backward(group, arriving, self._differentiated(arriving))
-                    lowered = self._backend.regions.fuse(self._backend.lower(trace))
+                    with compiling(self._known):
+                        trace = self._backward(group, arriving, self._differentiated(arriving))
+                        lowered = self._backend.regions.fuse(self._backend.lower(trace))
                     self._backend.regions.compile()
                     trace = self._in_place(lowered)
-                    made[given] = (self._compiled(trace), [saved.index(v) for v in self._saved_by(trace)])
-            return made[given]
+                    places = [saved.index(v) for v in self._saved_by(trace)]
+                    made[given] = (self._compiled(trace), places, self._known.condition() if self._known else None)
+            fn, places, holds = made[given]
+            return (fn, places) if holds is None or holds(*numbers) else None
 
         return find
 
-    def _replay(
-        self, group: tuple[Var, ...]
-    ) -> Callable[[Sequence[torch.Tensor], RandomState | None], Sequence[torch.Tensor]]:
+    def _replay(self, group: tuple[Var, ...]) -> Callable[[Sequence[torch.Tensor], Origin], Sequence[torch.Tensor]]:
         """Runs the program's torch calls under autograd, for the roots of a piece."""
         ops = tuple(replace(op, selection=None) for op in self._selected.ops if op.phase is Phase.FORWARD)
         trace = replace(self._selected, ops=ops, result=group, name="replay")
         compiled: list[Callable[..., Any]] = []
 
-        def replay(tensors: Sequence[torch.Tensor], random_state: RandomState | None) -> Sequence[torch.Tensor]:
+        def replay(tensors: Sequence[torch.Tensor], origin: Origin) -> Sequence[torch.Tensor]:
             if not compiled:
                 lowered = self._backend.lower_natively(dce(trace))
                 compiled.append(compile_trace(self._backend.schedule({Phase.FORWARD: lowered})[Phase.FORWARD]))
-            cpu, devices, states = random_state or (None, [], [])
+            cpu, devices, states = origin.random_state or (None, [], [])
             with torch.random.fork_rng(devices, enabled=cpu is not None), torch._C._DisableAutocast():
                 if cpu is not None:
                     torch.set_rng_state(cpu)
                     set_device_states(devices, states)
-                return compiled[0](*tensors)
+                return compiled[0](*tensors, *origin.numbers)
 
         return replay
 

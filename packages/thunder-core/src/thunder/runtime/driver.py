@@ -62,19 +62,28 @@ class Settings:
 
 
 def compile_program(
-    fn: Callable[..., list[Any]], inputs: tuple[Input, ...], settings: Settings, name: str = "computation"
+    fn: Callable[..., list[Any]],
+    inputs: tuple[Input, ...],
+    settings: Settings,
+    name: str = "computation",
+    numbers: Sequence[Var] = (),
 ) -> Program:
     """Compile ``fn``, which takes the tensors of ``inputs`` and returns a flat list, under the ambient grad mode.
+
+    numbers: what the program takes besides, where it is to serve many sizes (see ``lang.numbers``).
 
     Raises CaptureError for what cannot be recorded soundly. Nothing is computed.
     """
     with _callers_hooks_hidden(), _collector_paused():
-        return _compiled(fn, inputs, settings, name)
+        return _compiled(fn, inputs, settings, name, numbers)
 
 
-def _compiled(fn: Callable[..., list[Any]], inputs: tuple[Input, ...], settings: Settings, name: str) -> Program:
+def _compiled(
+    fn: Callable[..., list[Any]], inputs: tuple[Input, ...], settings: Settings, name: str, numbers: Sequence[Var]
+) -> Program:
     watch = Stopwatch(CompilationRecord(name), settings.verify)
-    capture = watch.run("capture", lambda: record(fn, [(i.name, i.value) for i in inputs], name))
+    named = [(i.name, i.value) for i in inputs]
+    capture = watch.run("capture", lambda: record(fn, named, name, numbers=numbers))
     watch.note(capture.trace)
     functional = watch.forward("functionalize", lambda: dce(functionalize(capture)))
     for transform in settings.transforms:
@@ -189,8 +198,8 @@ def _plain(selected: Trace, capture: Capture, backend: Backend, watch: Stopwatch
     scheduled = watch.forward("schedule", lambda: backend.schedule({Phase.FORWARD: lowered})[Phase.FORWARD])
     watch.compile(backend.regions)
     run = watch.run("codegen", lambda: _without_autocast(backend.function(scheduled)))
-    bound = (*capture.constants.values(), *backend.handles(scheduled, len(selected.params)))
-    return PlainProgram(run, bound, _writes(selected.ops), watch.record)
+    bound = backend.handles(scheduled, len(selected.params))
+    return PlainProgram(run, bound, tuple(capture.constants.values()), _writes(selected.ops), watch.record)
 
 
 def _differentiable(

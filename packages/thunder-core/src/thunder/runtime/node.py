@@ -23,14 +23,17 @@ RandomState = tuple[torch.Tensor, list[int], list[torch.Tensor]]
 
 
 class Origin:
-    """What a program ran on, to run it again: its tensors, and the state of the random generator if it drew from it.
+    """What a program ran on, to run it again: tensors, numbers, and the state of the random generator if it drew.
 
     Tensors with a history are kept, like parameters; others are not kept alive by the graph, as in eager.
     """
 
-    __slots__ = ("_references", "_versions", "random_state")
+    __slots__ = ("_references", "_versions", "numbers", "random_state")
 
-    def __init__(self, tensors: Sequence[torch.Tensor], random_state: RandomState | None) -> None:
+    def __init__(
+        self, tensors: Sequence[torch.Tensor], numbers: Sequence[int], random_state: RandomState | None
+    ) -> None:
+        self.numbers = numbers
         self._references = [t if t.requires_grad else weakref.ref(t) for t in tensors]
         self._versions = [None if t.is_inference() else t._version for t in tensors]
         self.random_state = random_state
@@ -55,25 +58,26 @@ class Piece:
     """One independently differentiable part of a program.
 
     attach(outs, saved, origin, *inputs): the outs with a node behind them that runs the compiled backward program.
-    backward: the compiled backward for all gradients; ``partial`` finds the one for some. replay: the outs, computed
-    again from their origin under the caller's autograd, for derivatives of the backward itself. strides: of each out's
-    expected gradient. inputs: positions (among the program's tensors) of those that gradients flow to.
+    backward: the compiled backward for all gradients; ``partial`` finds the one for some, None if there is none for
+    these numbers. replay: the outs, computed again from their origin under the caller's autograd, for derivatives of
+    the backward itself. strides: of each out's expected gradient, from the numbers. inputs: positions (among the
+    program's tensors) of those that gradients flow to.
     """
 
     def __init__(
         self,
         *,
         backward: BackwardFunction,
-        partial: Callable[[tuple[bool, ...]], tuple[BackwardFunction, Sequence[int]]],
-        replay: Callable[[Sequence[torch.Tensor], Any], Sequence[torch.Tensor]],
+        partial: Callable[[tuple[bool, ...], Sequence[int]], tuple[BackwardFunction, Sequence[int]] | None],
+        replay: Callable[[Sequence[torch.Tensor], Origin], Sequence[torch.Tensor]],
         inputs: Sequence[int],
-        strides: Sequence[tuple[int, ...] | None],
+        strides: Callable[..., Sequence[tuple[int, ...] | None]],
     ) -> None:
         self.inputs = tuple(inputs)
         self._backward = backward
         self._partial = partial
         self._replay = replay
-        self._strides = tuple(strides)
+        self._strides = strides
         self.attach = self._node()
 
     def _node(self) -> Callable[..., tuple[torch.Tensor, ...]]:
@@ -91,38 +95,42 @@ class Piece:
             @staticmethod
             def backward(ctx: Any, *gradients: torch.Tensor | None) -> Any:
                 if torch.is_grad_enabled():
-                    return (None, None, None, *piece.differentiable(ctx, gradients))
+                    return (None, None, None, *piece.rerun(ctx.origin, gradients))
                 box = list(ctx.saved_tensors)
                 ctx.maybe_clear_saved_tensors()  # unless the graph is retained; each is then freed as it is consumed
-                return (None, None, None, *piece.run(box, gradients))
+                return (None, None, None, *piece.run(box, gradients, ctx.origin))
 
         set_code_exec_strategy(Thunder.backward.__code__, _UNSEEN)  # Dynamo may run what calls ``backward()``
         return super(torch.autograd.Function, Thunder).apply
 
-    def run(self, box: list[torch.Tensor], gradients: Sequence[torch.Tensor | None]) -> Any:
+    def run(self, box: list[Any], gradients: Sequence[torch.Tensor | None], origin: Origin) -> Any:
         """The gradients of the inputs, from what was saved and the gradients of the outs (None where none arrived)."""
         backward, saved = self._backward, len(box)
-        for gradient, stride in zip(gradients, self._strides):
+        for gradient, stride in zip(gradients, self._strides(*origin.numbers)):
             if gradient is not None:
                 given = gradient if stride is None or gradient.stride() == stride else _laid_out(gradient, stride)
                 box.append(given)
         if len(box) - saved < len(gradients):
-            backward, places = self._partial(tuple([g is not None for g in gradients]))
+            found = self._partial(tuple([g is not None for g in gradients]), origin.numbers)
+            if found is None:
+                return self.rerun(origin, gradients)
+            backward, places = found
             box[:saved] = [box[place] for place in places]
+        box.extend(origin.numbers)
         try:
             return backward(box)
         except Exception as error:
             raise explained(error)  # noqa: B904 (it is the error itself, or has it as its cause)
 
-    def differentiable(self, ctx: Any, gradients: Sequence[torch.Tensor | None]) -> Any:
-        """The same under autograd: the program is run again, so that its own history can be differentiated."""
-        tensors = ctx.origin.tensors()
+    def rerun(self, origin: Origin, gradients: Sequence[torch.Tensor | None]) -> Any:
+        """The same by autograd: the program is run again, so that its own history can be differentiated."""
+        differentiable, tensors = torch.is_grad_enabled(), origin.tensors()
         inputs = [tensors[place] for place in self.inputs]
         with torch.enable_grad():
-            outs = self._replay(tensors, ctx.origin.random_state)
+            outs = self._replay(tensors, origin)
             pairs = [(out, g) for out, g in zip(outs, gradients) if g is not None]
             return torch.autograd.grad(
-                [out for out, _ in pairs], inputs, [g for _, g in pairs], create_graph=True, allow_unused=True
+                [out for out, _ in pairs], inputs, [g for _, g in pairs], create_graph=differentiable, allow_unused=True
             )
 
 

@@ -33,7 +33,9 @@ class CompilationRecord:
 
 
 class Program:
-    """A compiled program. Called with its input tensors, it returns the flat list of what the user's program returned.
+    """A compiled program. Called with its inputs, it returns the flat list of what the user's program returned.
+
+    numbers: the values of its number parameters, if it has any.
 
     needs_alias_guard: it writes into inputs, so it is valid only while the same inputs share memory.
     """
@@ -41,7 +43,7 @@ class Program:
     needs_alias_guard: bool
     record: CompilationRecord
 
-    def __call__(self, tensors: Sequence[torch.Tensor]) -> list[Any]:
+    def __call__(self, tensors: Sequence[torch.Tensor], numbers: Sequence[int] = ()) -> list[Any]:
         raise NotImplementedError
 
 
@@ -49,17 +51,18 @@ class Program:
 class PlainProgram(Program):
     """A program without gradients: one generated function.
 
-    bound: what it takes after its inputs (captured constants, states of executors).
+    It takes its inputs, ``constants`` that were captured, its numbers, and what is ``bound``: states of executors.
     """
 
     run: Callable[..., list[Any]]
     bound: tuple[Any, ...]
+    constants: tuple[torch.Tensor, ...]
     needs_alias_guard: bool
     record: CompilationRecord
 
-    def __call__(self, tensors: Sequence[torch.Tensor]) -> list[Any]:
+    def __call__(self, tensors: Sequence[torch.Tensor], numbers: Sequence[int] = ()) -> list[Any]:
         try:
-            return self.run(*tensors, *self.bound)
+            return self.run(*tensors, *self.constants, *numbers, *self.bound)
         except Exception as error:
             raise explained(error)  # noqa: B904 (it is the error itself, or has it as its cause)
 
@@ -69,7 +72,7 @@ class DifferentiableProgram(Program):
     """A program whose results carry autograd history.
 
     forward returns ``(roots, others, saved)``: results that carry gradients, the others, what backward needs.
-    pieces: each with the positions of its roots and of what it saved. epilogue: from the input tensors and all forward
+    pieces: each with the positions of its roots and of what it saved. epilogue: from the inputs and all forward
     results to the final results, under the caller's autograd. random: positions of one tensor on each device but the
     CPU, if it draws random numbers, else None.
     """
@@ -83,20 +86,20 @@ class DifferentiableProgram(Program):
     needs_alias_guard: bool
     record: CompilationRecord
 
-    def __call__(self, tensors: Sequence[torch.Tensor]) -> list[Any]:
+    def __call__(self, tensors: Sequence[torch.Tensor], numbers: Sequence[int] = ()) -> list[Any]:
         tensors = (*tensors, *self.constants)
-        origin = Origin(tensors, self._random_state(tensors))
+        origin = Origin(tensors, numbers, self._random_state(tensors))
         grad_mode = torch.is_grad_enabled()
         torch._C._set_grad_enabled(False)
         try:
-            roots, others, saved = self.forward(*tensors, *self.bound)
+            roots, others, saved = self.forward(*tensors, *numbers, *self.bound)
             torch._C._set_grad_enabled(True)  # what it made in enable_grad has a history, whatever the caller's mode
             roots = self._attached(roots, saved, origin, tensors)
         except Exception as error:
             raise explained(error)  # noqa: B904 (it is the error itself, or has it as its cause)
         finally:
             torch._C._set_grad_enabled(grad_mode)
-        return self.epilogue(*tensors, *roots, *others)
+        return self.epilogue(*tensors, *numbers, *roots, *others)
 
     def _random_state(self, tensors: Sequence[torch.Tensor]) -> RandomState | None:
         if self.random is None:

@@ -11,7 +11,7 @@ import torch
 from thunder.ir import tree
 from thunder.ir.symbol import BoundSymbol
 from thunder.ir.trace import Trace
-from thunder.ir.types import OpaqueType, TensorType, Var
+from thunder.ir.types import NumberType, OpaqueType, TensorType, Var
 from thunder.lang.values import empty, tensor_type, to_torch
 from thunder.plugins.spec import Claim, resolve
 from thunder.testing.suite.samples import Sample
@@ -84,6 +84,8 @@ def _given(subject: Subject, param: Var) -> Any:
     if isinstance(param.type, TensorType):
         t = empty(param.type)
         return t.copy_(torch.randn(t.shape)) if t.is_floating_point() or t.is_complex() else t.zero_()
+    if isinstance(param.type, NumberType):
+        return param.type.example
     kind = subject.executor.state(param.type.name)
     return resolve(kind.init)(param.type.of) if kind is not None and kind.init else None
 
