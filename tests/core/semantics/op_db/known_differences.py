@@ -31,6 +31,7 @@ class Known:
 _STATISTICS = "running statistics are copied back to their inputs even where a call leaves them as they are"
 _META = "PyTorch's fake kernel promises other strides than the real one gives, and gradients arrive as promised"
 _RERUN = "a derivative that cannot be recorded is run as it is, and its gradients are laid out like the inputs"
+_CONJUGATE = "PyTorch writes the conjugate into out= and marks it so; what a program copies into it is the values"
 
 KNOWN = (
     Known("_batch_norm_with_update", frozenset({"argument written"}), _STATISTICS),
@@ -41,6 +42,8 @@ KNOWN = (
     Known("linalg.qr", frozenset({"gradient stride"}), _RERUN),
     Known("qr", frozenset({"gradient stride"}), _RERUN),
     Known("ormqr", frozenset({"gradient stride"}), _META),
+    Known("as_strided_scatter", frozenset({"gradient stride"}), _RERUN),
+    Known("linalg.lu_solve", frozenset({"result conj", "argument conj"}), _CONJUGATE),
 )
 
 _SHAPE = "the shape of the result depends on data"

@@ -17,7 +17,7 @@ from thunder.grad.rerun import rerun
 from thunder.grad.rule import Layouts, Rule
 from thunder.ir import tree
 from thunder.ir.symbol import BoundSymbol, Symbol
-from thunder.ir.types import Const, Ref, TensorType, Var
+from thunder.ir.types import Const, Number, Ref, TensorType, Var
 from thunder.lang.numbers import fake_mode
 from thunder.lang.values import empty
 from thunder.passes.dce import live
@@ -62,7 +62,7 @@ def _counts_from_storage(call: BoundSymbol) -> bool:
     """True for the relatives of ``as_strided``, if they are given an offset."""
     if not any(part.startswith("as_strided") for part in call.sym.name.split(".")):
         return False
-    return "storage_offset" in call.kwargs or any(isinstance(arg, int) for arg in call.args)
+    return "storage_offset" in call.kwargs or any(isinstance(arg, (int, Number)) for arg in call.args)
 
 
 def body(call: BoundSymbol, inputs: tuple[Var, ...]) -> Rule:

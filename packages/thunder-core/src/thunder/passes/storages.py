@@ -86,7 +86,8 @@ class Members:
         memory = torch.zeros(high - low, dtype=torch.bool)
 
         def seen(var: Var) -> torch.Tensor:
-            return memory.as_strided(tensor(var).shape, tensor(var).stride or (), self.places[var].offset - low)
+            type, offset = in_torch(tensor(var)), to_torch(self.places[var].offset)
+            return memory.as_strided(type.shape, type.stride or (), offset - low)
 
         for var in set(covering).intersection(self._reaching()):
             seen(var).fill_(True)
@@ -100,7 +101,7 @@ class Members:
 
     def _reaching(self) -> list[Var]:
         """The variables that have elements."""
-        return [var for var in self.all if tensor(var).numel]
+        return [var for var in self.all if in_torch(tensor(var)).numel]
 
 
 def writes_of(op: BoundSymbol) -> list[Var]:
