@@ -38,7 +38,8 @@ VIEWS = (
     "{x}.view_as({x})", "{x}.permute(*range({x}.dim())[::-1])", "{x}.contiguous()", "{x}.chunk(2, {d})[0]",
     "{x}.split(1, {d})[-1]", "{x}.unbind({d})[0]", "{x}.view(*{x}.shape, 1)", "{x}.swapaxes({d}, {e})",
     "{x}.expand_as({y})", "{x}.broadcast_to({y}.shape)", "{x}.view({x}.dtype)", "{x}.real", "torch.atleast_2d({x})",
-    "{x}.T", "{x}.as_strided((2,), (1,), {n})", "{x}.unflatten({d}, ({n}, -1))", "{x}.tensor_split(2, {d})[1]",
+    "{x}.T", "{x}.as_strided((2,), (1,), min({n}, {x}.numel() - 2))", "{x}.unflatten({d}, ({n}, -1))",
+    "{x}.tensor_split(2, {d})[1]",
 )  # fmt: skip
 
 SHAPES = (
