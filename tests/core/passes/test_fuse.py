@@ -67,6 +67,16 @@ def test_random_programs_do_what_they_do_in_eager_under_dynamo():
     assert RUNS
 
 
+def test_results_without_elements_that_nobody_reads_keep_nothing_apart():
+    """Batch norm with running statistics makes two of them."""
+    module = nn.Sequential(nn.BatchNorm1d(3), nn.ReLU()).eval()
+    module[0].running_mean.uniform_(-1, 1)
+    program, x = fused(module, everything=True), torch.randn(4, 3)
+    with torch.no_grad():
+        assert torch.equal(program(x), module(x))
+    assert [len(regions(trace)) for trace in thunder.last_traces(program)][-1:] == [1]
+
+
 def gpt(layers: int):
     torch.manual_seed(0)
     model = GPT(GPTConfig(vocab=32, context=16, layers=layers, heads=2, width=32))

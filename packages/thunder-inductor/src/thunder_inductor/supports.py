@@ -56,7 +56,8 @@ class _Kind:
         def leaf(value: object) -> object:
             return (number[value], value.type) if isinstance(value, Var) else value
 
-        self._key = repr((op.sym.name, map_tree(leaf, op.args), map_tree(leaf, op.kwargs)))
+        made = [isinstance(leaf, Var) for leaf in leaves(op.outs)]
+        self._key = repr((op.sym.name, map_tree(leaf, op.args), map_tree(leaf, op.kwargs), made))
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, _Kind) and self._key == other._key
@@ -73,11 +74,9 @@ def _refusal(kind: _Kind) -> str:
     try:
         with plain():
             graph = graph_of(op.inputs, [op], results)
-            if graph.shares_memory:
+            if graph.shares_memory:  # a view that is declared stays inside of regions, without a kernel
                 declared = operator(op)._schema.arguments[0].alias_info is not None
-                return (
-                    "" if declared else "its result is a view"
-                )  # declared views stay inside regions, without a kernel
+                return "" if declared else "its result is a view"
             called = inductor.external(graph.module, graph.mode, graph.inputs)
     except Exception as error:
         return f"Inductor does not take it: {type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"

@@ -65,7 +65,8 @@ class Fusion:
 
     def fuse(self, trace: Trace) -> Trace:
         """The lowered trace with each of its regions as one operation; the identical trace if there are none."""
-        parts = [part for index, op in enumerate(trace.ops) for part in self._parts(index, op)]
+        read = {v for op in trace.ops for v in op.inputs}.union(trace.results)
+        parts = [part for index, op in enumerate(trace.ops) for part in self._parts(index, op, read)]
         while groups := self._wanted_groups(parts, trace):
             opened = {parts[place].whole for members in groups for place in members}
             idle = {part.whole for part in parts if part.computes and part.op is not trace.ops[part.whole]} - opened
@@ -90,11 +91,14 @@ class Fusion:
 
     def is_cheap(self, op: BoundSymbol) -> bool:
         """True if the fuser can run all that an operation computes beyond views, and none of it is a matrix product."""
-        parts = [part for part in self._parts(0, op) if not part.view]
+        parts = [part for part in self._parts(0, op, set(op.outputs)) if not part.view]
         return bool(parts) and all(part.computes and not has_flops(resolve_symbol(part.op.sym.name)) for part in parts)
 
-    def _parts(self, index: int, op: BoundSymbol) -> list[Part]:
-        """The operation, or what it is made of if some of that can be fused, or if all is views of one argument."""
+    def _parts(self, index: int, op: BoundSymbol, read: Set[Var]) -> list[Part]:
+        """The operation, or what it is made of if some of that can be fused, or if all is views of one argument.
+
+        read: what others read of the variables of the trace.
+        """
         if (
             op.phase is Phase.EPILOGUE
             or op.fused
@@ -103,16 +107,18 @@ class Fusion:
         ):
             return [Part(op, index)]
         if op.sym.name.startswith("aten."):
-            return [self._part(op, index)]
+            return [self._part(op, index, read)]
         body = None if op.effects else self._bodies.prims(op, self._names)
         if body is None:
             return [Part(op, index)]
         lowered = (replace(part, call=native_call(part), selection=op.selection) for part in body)
-        parts = [self._part(part, index) for part in lowered]
+        inside = read.union(*(part.inputs for part in body))
+        parts = [self._part(part, index, inside) for part in lowered]
         is_view = len(op.inputs) == 1 and all(part.view for part in parts)
         return parts if is_view or any(part.computes for part in parts) else [Part(op, index)]
 
-    def _part(self, op: BoundSymbol, index: int) -> Part:
+    def _part(self, op: BoundSymbol, index: int, read: Set[Var]) -> Part:
+        op = _without_empty(op, read)
         supported = self._supports(op)
         view = supported and not op.effects and len(op.inputs) == 1 and views(op)
         return Part(op, index, computes=supported and not view, view=view)
@@ -127,6 +133,17 @@ class Fusion:
 
 def _type(leaf: Any) -> Any:
     return leaf.type if isinstance(leaf, Var) else leaf
+
+
+def _without_empty(op: BoundSymbol, read: Set[Var]) -> BoundSymbol:
+    """The operation without the results that have no elements and no reader: they are no work for anybody."""
+
+    def kept(leaf: Any) -> Any:
+        empty = isinstance(leaf, Var) and isinstance(leaf.type, TensorType) and not leaf.type.numel
+        return None if empty and leaf not in read else leaf
+
+    outs = tree.map_tree(kept, op.outs)
+    return op if outs == op.outs else replace(op, outs=outs)
 
 
 def _closed(parts: Iterable[Part], wholes: Set[int], trace: Trace) -> Iterator[Part]:
