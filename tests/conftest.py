@@ -10,6 +10,7 @@ import os
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("THUNDER_BLOCK_PLUGINS", "inductor")
+os.environ["COLUMNS"] = "120"  # tables are as wide wherever the tests run
 
 from hypothesis import settings
 

@@ -45,6 +45,12 @@ def test_nothing_is_overwritten(tmp_path):
     assert before == {path: path.read_text() for path in folder.rglob("*") if path.is_file()}
 
 
+def test_the_name_of_another_executor(tmp_path):
+    with pytest.raises(ThunderError, match="already"):
+        new_executor("torch", tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize("name", ["", "Mine", "my-kernels", "9mine", "a b", "../mine"])
 def test_names_that_no_executor_can_have(tmp_path, name):
     with pytest.raises(ThunderError, match="can be called"):

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from thunder.plugins import manager
+
 if not os.environ.get("CXX", "") and not any(Path(p, "g++").exists() for p in os.environ["PATH"].split(os.pathsep)):
     pytest.skip("a C++ compiler is required, and there is none: install g++", allow_module_level=True)
 
@@ -20,6 +22,13 @@ def _cache(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TORCHINDUCTOR_CACHE_DIR", str(root / "inductor"))
         yield
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _registered():
+    """The executor is a default one for as long as it is registered: other tests are to run without it."""
+    yield
+    manager.registry.cache_clear()
 
 
 @pytest.fixture(autouse=True)

@@ -10,9 +10,11 @@ import warnings
 import pytest
 import torch
 import torch._dynamo
+import torch.nn.functional as F
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 import thunder
 from thunder.errors import CaptureError
@@ -436,3 +438,21 @@ def test_a_fallback_with_symbolic_sizes(broken):
     jitted = jit(lambda x: x.reshape(-1) * x.shape[0], dynamic=True)
     with pytest.warns(RuntimeWarning):
         torch.testing.assert_close(jitted(torch.ones(2, 3)), torch.full((6,), 2.0))
+
+
+def test_a_checkpointed_region_that_runs_eagerly_draws_the_same_again():
+    """More values of a float than are compiled: the rest runs eagerly."""
+
+    def fn(x, scale):
+        return checkpoint(lambda y: F.dropout(y.sin(), 0.5) * y, x, use_reentrant=False) * scale
+
+    jitted = jit(fn)
+    x = torch.randn(6, 8)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that it runs eagerly
+        for step in range(20):
+            torch.manual_seed(2)
+            actual = gradients(lambda y, s=step: jitted(y, s / 7), x)
+            torch.manual_seed(2)
+            torch.testing.assert_close(actual, gradients(lambda y, s=step: fn(y, s / 7), x))
+    assert any(note.kind == "eager" for note in jitted._thunder_notes)

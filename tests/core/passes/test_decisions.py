@@ -110,3 +110,11 @@ def test_where_the_file_lies(tmp_path, monkeypatch):
     assert decisions._folder() == tmp_path / "thunder"
     monkeypatch.setenv("THUNDER_CACHE_DIR", str(tmp_path / "own"))
     assert decisions._folder() == tmp_path / "own"
+
+
+@pytest.mark.parametrize("wrong", ["null", '"fast"', "NaN", "-1"])
+def test_costs_that_are_none_are_measured_again(tmp_path, wrong):
+    path = tmp_path / "costs.json"
+    path.write_text('{"costs": {"group": {"call": {"mine": [WRONG, 0]}}}}'.replace("WRONG", wrong))
+    with pytest.warns(RuntimeWarning, match="made again"):
+        assert Store(path, {}).find("group", "call") is None

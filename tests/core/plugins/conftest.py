@@ -16,8 +16,9 @@ from thunder.plugins.spec import resolve
 @pytest.fixture
 def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Path]]:
     """A function that installs fixture packages for the length of a test, and returns the folder they are in."""
-    for name in ("THUNDER_BLOCK_PLUGINS", "THUNDER_STRICT_PLUGINS", "THUNDER_EXECUTORS"):
+    for name in ("THUNDER_STRICT_PLUGINS", "THUNDER_EXECUTORS"):
         monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("THUNDER_BLOCK_PLUGINS", "inductor")  # whatever was blocked outside, and no default of ours
     before = set(sys.modules)
 
     def add(*names: str) -> Path:

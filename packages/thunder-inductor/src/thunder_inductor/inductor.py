@@ -6,6 +6,7 @@
 | ``async_compile.AsyncCompile`` with ``cpp_pybinding`` and ``wait``, which generated modules call | 2.10 to 2.14 |
 | ``cpp_builder.CppBuilder``, ``CppTorchDeviceOptions`` | 2.10 to 2.14 |
 | ``cpu_vec_isa.valid_vec_isa_list``, which codegen asks through its module, ``VecAVX512``, ``VecAVX2`` | 2.10 to 2.14 |
+| ``torch.compiler._is_compiling_flag`` | 2.10 to 2.14 |
 | ``torch._C._dynamo.guards._torchinductor_pyobject_tensor_data_ptr`` | 2.10 to 2.14 |
 """
 
@@ -59,13 +60,20 @@ def cache_folder() -> Path:
 
 def decomposed(fn: Callable[..., Any], mode: FakeTensorMode, inputs: Sequence[torch.Tensor]) -> GraphModule:
     """The graph of ATen operators that a function of fake tensors is, with Inductor's decompositions applied."""
-    with mode:
+    with compile_lock, _said_to_compile(), mode:
         return make_fx(fn, decomposition_table=select_decomp_table(), tracing_mode="real")(*inputs)
+
+
+@contextlib.contextmanager
+def _said_to_compile() -> Iterator[None]:
+    """Tracing is a state of the process: other threads run what is compiled if this is a compilation, as for Dynamo."""
+    with _replaced(torch.compiler, "_is_compiling_flag", True):
+        yield
 
 
 def external(graph: GraphModule, mode: FakeTensorMode, inputs: Sequence[torch.Tensor]) -> str:
     """What Inductor does for a graph instead of writing a kernel whose results depend on nothing but its arguments."""
-    with compile_lock, config.patch(_CONFIG), tracing(TracingContext(mode)):
+    with compile_lock, _said_to_compile(), config.patch(_CONFIG), tracing(TracingContext(mode)):
         lowering = GraphLowering(graph, example_inputs=inputs, is_inference=True)
         with V.set_graph_handler(lowering), V.set_fake_mode(mode):
             lowering.run(*inputs)
@@ -139,6 +147,7 @@ def _compiling(compiler: Compiler, unfinished: list[Callable[[], None]]) -> Iter
     """Inductor as it is used here; other threads that compile wait meanwhile."""
     with (
         compile_lock,
+        _said_to_compile(),
         config.patch(_CONFIG),
         _replaced(async_compile, "AsyncCompile", _deferring(compiler, unfinished)),
         _replaced(cpu_vec_isa, "valid_vec_isa_list", _vector_extensions),

@@ -6,6 +6,7 @@ PyTorch's own capture gives guards, graph breaks and any Python; Thunder compile
 from __future__ import annotations
 
 import functools
+import itertools
 import traceback
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -32,6 +33,8 @@ from thunder.ir.effects import Scope
 from thunder.observe.history import History
 from thunder.runtime.driver import Settings
 from thunder.runtime.states import States
+
+_serial = itertools.count()
 
 
 class DynamoFunction(JittedFunction):
@@ -97,14 +100,17 @@ class DynamoFunction(JittedFunction):
 def _with_own_code(fn: Any) -> Any:
     """The function with a code object of its own, where Dynamo keeps what it compiles and counts it, up to a limit.
 
-    Else all modules of a class would share the code of ``forward``. What Dynamo does not enter by itself (``torch.nn``)
-    it calls from a function of its own.
+    Else all modules of a class would share the code of ``forward``, and by its name also what Dynamo has learnt about
+    changing sizes. What is PyTorch's own is called from such a function, since Dynamo does not enter it,
+    or would enter what is one operation elsewhere.
     """
-    if not isinstance(fn, (FunctionType, MethodType)) or trace_rules.check(fn):
+    of_torch = (getattr(fn, "__module__", None) or "").partition(".")[0] == "torch"
+    if not isinstance(fn, (FunctionType, MethodType)) or of_torch or trace_rules.check(fn):
         fn = wrap_inline(fn)
     if isinstance(fn, MethodType):
         return MethodType(_with_own_code(fn.__func__), fn.__self__)
-    copy = FunctionType(fn.__code__.replace(), fn.__globals__, fn.__name__, fn.__defaults__, fn.__closure__)
+    code = fn.__code__.replace(co_name=f"{fn.__code__.co_name}_{next(_serial)}")
+    copy = FunctionType(code, fn.__globals__, fn.__name__, fn.__defaults__, fn.__closure__)
     copy.__kwdefaults__ = fn.__kwdefaults__
     return functools.update_wrapper(copy, fn)
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch import fx
+from torch.utils.checkpoint import checkpoint
 
 from thunder.capture.record import locate
 from thunder.frontends.autograd_apply import autograd_function_apply
@@ -18,6 +19,7 @@ from thunder.frontends.binding import identifier
 from thunder.ir.symbol import Source
 from thunder.ir.trace import Names
 
+_CHECKPOINT: Any = torch.ops.higher_order.tag_activation_checkpoint
 _HOLDERS = re.compile(r"_(?:modules|parameters|buffers)_")
 _TORCH = os.path.dirname(torch.__file__) + os.sep
 _FRAME = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+), in .*(?:\n    (?P<text>.*))?', re.MULTILINE)
@@ -89,6 +91,21 @@ def take_numbers(gm: fx.GraphModule) -> list[int]:
     if found:
         gm.recompile()
     return found
+
+
+def restore_checkpoints(gm: fx.GraphModule) -> None:
+    """Make checkpointed regions calls of ``checkpoint`` again: Dynamo's operator, run as it is, draws anew."""
+    for part in [part for part in gm.modules() if isinstance(part, fx.GraphModule)]:
+        for node in part.graph.find_nodes(op="call_function", target=_CHECKPOINT):
+            node.target = _checkpointed
+        part.recompile()
+
+
+def _checkpointed(region: fx.GraphModule, *args: Any, **kwargs: Any) -> Any:
+    own, given = _CHECKPOINT.divide_kwargs(kwargs)
+    if "_checkpoint_context_fn" in region.meta:
+        own = {**own, "context_fn": region.meta["_checkpoint_context_fn"]}
+    return checkpoint(region, *args, **{**own, "use_reentrant": False}, **given)
 
 
 def input_names(

@@ -16,7 +16,7 @@ import torch
 from torch import fx
 
 from thunder.errors import CaptureError
-from thunder.frontends.fx_source import LocatingInterpreter, input_names, take_numbers
+from thunder.frontends.fx_source import LocatingInterpreter, input_names, restore_checkpoints, take_numbers
 from thunder.frontends.guards import alias_pattern
 from thunder.frontends.notes import by_size, eager, graph_break, recompile, specialised
 from thunder.frontends.specialise import Run, Specialisations
@@ -149,6 +149,7 @@ class Graph:
 
     def _eagerly(self, failure: Exception, line: Source | None) -> Run:
         self._note(eager(failure, line))
+        restore_checkpoints(self._gm)
         return lambda args: self._gm(*args)
 
     def _note(self, note: Note) -> None:

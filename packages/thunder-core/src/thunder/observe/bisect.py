@@ -36,7 +36,8 @@ def bisect(
 ) -> Culprit | None:
     """The first fused region with which results or gradients of ``function(*arguments())`` are not close to unfused.
 
-    arguments: makes them, the same each time. fuser: the executor to look at; by default the first one that fuses.
+    arguments: makes them anew, from the same seed each time. fuser: the executor to look at; by default the first one
+    that fuses.
     None if no region makes a difference. Raises ThunderError if no executor fuses.
     """
     name = fuser or _first_fuser(executors)
@@ -73,8 +74,8 @@ class _Run:
     def of(cls, function: Any, arguments: Callable[[], tuple[Any, ...]], executors: Any, options: Any) -> _Run:
         target = copy.deepcopy(function) if isinstance(function, torch.nn.Module) else function
         jitted = thunder.jit(target, executors=executors, options=options)
-        given = arguments()
         torch.manual_seed(0)
+        given = arguments()
         results = [leaf for leaf in tree.leaves(jitted(*given)) if isinstance(leaf, torch.Tensor)]
         values = {f"result {place}": result.detach().clone() for place, result in enumerate(results)}
         ends = [result.sum() for result in results if result.requires_grad]

@@ -67,6 +67,13 @@ def cheapest(labels: Sequence[str], costs: Mapping[str, Cost], trade_memory: boo
     return next(label for label in allowed if costs[label].seconds <= MARGIN * fastest)
 
 
+def _cost(seconds: float, saved: int) -> Cost:
+    """A cost from a file. Raises ValueError or TypeError for what is none."""
+    if not (seconds >= 0 and saved >= 0):
+        raise ValueError(f"{seconds} s and {saved} bytes are no cost")
+    return Cost(seconds, saved)
+
+
 class Store:
     """Costs by group (the executors with their versions and settings) and call, in one file for each kind of machine.
 
@@ -108,7 +115,7 @@ class Store:
         try:
             groups = json.loads(self._path.read_text())["costs"]
             return {
-                group: {call: {label: Cost(*cost) for label, cost in costs.items()} for call, costs in calls.items()}
+                group: {call: {label: _cost(*cost) for label, cost in costs.items()} for call, costs in calls.items()}
                 for group, calls in groups.items()
             }
         except FileNotFoundError:

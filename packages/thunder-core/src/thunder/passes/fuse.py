@@ -112,7 +112,7 @@ class Fusion:
         if body is None:
             return [Part(op, index)]
         lowered = (replace(part, call=native_call(part), selection=op.selection) for part in body)
-        inside = read.union(*(part.inputs for part in body))
+        inside = {*read, *(v for part in body for v in part.inputs)}
         parts = [self._part(part, index, inside) for part in lowered]
         is_view = len(op.inputs) == 1 and all(part.view for part in parts)
         return parts if is_view or any(part.computes for part in parts) else [Part(op, index)]

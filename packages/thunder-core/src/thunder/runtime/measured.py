@@ -56,10 +56,15 @@ class MeasuringSelector(Selector):
     def _decide(
         self, op: BoundSymbol, candidates: Mapping[str, Sequence[BoundSymbol]], dependent: Set[Var]
     ) -> Decision | None:
-        """What was measured, now or before; None for calls that cannot be: they touch state, or no text spells them."""
+        """What was measured, now or before; None for calls that cannot be.
+
+        They touch state, have sizes known only at run time, or take what no text spells.
+        """
+        if op.effects or op.is_symbolic:
+            return None
         subject = Subject.of(op, dependent)
         signature = _signature(subject)
-        if op.effects or signature is None:
+        if signature is None:
             return None
         builders = {
             label: partial(trial, subject, [_running(part, subject) for part in ops], self._lowering, self._rules)

@@ -8,6 +8,7 @@ from pathlib import Path
 from string import Template
 
 from thunder.errors import ThunderError
+from thunder.plugins import registry
 
 TEMPLATES = {
     "pyproject.toml": "pyproject.toml",
@@ -25,11 +26,14 @@ def new_executor(name: str, into: Path) -> Path:
     """Write the package ``thunder-NAME`` below ``into``; the folder made.
 
     It runs ``gelu`` with a kernel of its own, forward and backward, and passes the conformance suite: replace the
-    kernel, then the claim. Raises ThunderError for a name that no executor can have, and if the folder exists.
+    kernel, then the claim. Raises ThunderError for a name that no executor can have or that another one has, and if
+    the folder exists.
     """
     if not re.fullmatch("[a-z][a-z0-9_]*", name):
         fix = "lower case letters, digits and underscores, a letter first"
         raise ThunderError(f"no executor can be called {name!r}", fix=fix)
+    if registry().knows(name):
+        raise ThunderError(f'there is an executor "{name}" already', fix="choose another name")
     folder = into / f"thunder-{name.replace('_', '-')}"
     if folder.exists():
         raise ThunderError(f"{folder} exists already", fix="choose another name, or another folder with --into")
