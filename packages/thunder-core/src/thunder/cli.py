@@ -129,10 +129,12 @@ def make_executor(
 
 
 def _check_arguments(target: str, function: Any, arguments: tuple[Any, ...]) -> None:
+    fix = "name a function that returns its arguments as a tuple: --input path/to/file.py:function"
+    if not isinstance(arguments, tuple):
+        raise ThunderError(f"{target} takes its arguments from a tuple", why=f"--input gave {type(arguments)}", fix=fix)
     try:
         inspect.signature(function).bind(*arguments)
     except TypeError as error:
-        fix = "name a function that returns its arguments as a tuple: --input path/to/file.py:function"
         raise ThunderError(f"{target} takes other arguments", why=str(error), fix=fix) from None
 
 
