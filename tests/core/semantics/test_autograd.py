@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 
 import pytest
 import torch
@@ -178,3 +179,18 @@ def test_a_derivative_that_pytorch_lacks_fails_in_backward_only():
         assert_close(out, x.detach() // 2)
         with pytest.raises(RuntimeError, match="floor_divide"):
             out.sum().backward()
+
+
+@pytest.mark.parametrize("frontend", ["functional", "dynamo"])
+def test_a_gradient_penalty_through_statistics_that_the_program_writes(frontend):
+    torch.manual_seed(0)
+    module = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.BatchNorm1d(4), torch.nn.Tanh())
+    twin, x = copy.deepcopy(module), torch.randn(5, 4)
+
+    def penalise(module, program):
+        leaf = x.clone().requires_grad_()
+        (gradient,) = torch.autograd.grad(program(leaf).square().sum(), leaf, create_graph=True)
+        gradient.square().sum().backward()
+        return [*(p.grad for p in module.parameters()), *module.buffers()]
+
+    torch.testing.assert_close(penalise(module, thunder.jit(module, frontend=frontend)), penalise(twin, twin))

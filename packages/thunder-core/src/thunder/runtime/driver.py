@@ -206,7 +206,8 @@ def _differentiable(
     selected: Trace, tape: Tape, capture: Capture, parameters: Sequence[Var], backend: Backend, watch: Stopwatch
 ) -> Program:
     storages = {var: place.storage for var, place in capture.places.items()}
-    overwritten = {storages[v] for op in selected.ops for v in writes_of(op)}
+    written = {v for op in selected.ops for v in writes_of(op)}
+    overwritten = {storages[v] for v in written}
     builder = watch.run(
         "differentiate",
         lambda: BackwardBuilder(tape, selected, storages, overwritten, parameters, backend, watch),
@@ -221,7 +222,7 @@ def _differentiable(
         builder.pieces(),
         epilogue,
         builder.random,
-        _writes(selected.ops),
+        tuple(place for place, v in enumerate(selected.params) if v in written),
         watch.record,
     )
 

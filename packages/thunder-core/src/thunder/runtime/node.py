@@ -25,15 +25,23 @@ RandomState = tuple[torch.Tensor, list[int], list[torch.Tensor]]
 class Origin:
     """What a program ran on, to run it again: tensors, numbers, and the state of the random generator if it drew.
 
-    Tensors with a history are kept, like parameters; others are not kept alive by the graph, as in eager.
+    Tensors with a history are kept, like parameters; others are not kept alive by the graph, as in eager. Of those that
+    the program itself writes (``written``: statistics of batch norm), what they were before is kept.
     """
 
-    __slots__ = ("_references", "_versions", "numbers", "random_state")
+    __slots__ = ("_before", "_references", "_versions", "numbers", "random_state")
 
     def __init__(
-        self, tensors: Sequence[torch.Tensor], numbers: Sequence[int], random_state: RandomState | None
+        self,
+        tensors: Sequence[torch.Tensor],
+        numbers: Sequence[int],
+        random_state: RandomState | None,
+        written: Sequence[int] = (),
     ) -> None:
         self.numbers = numbers
+        before = {place: tensors[place].clone() for place in written if not tensors[place].requires_grad}
+        tensors = [before.get(place, t) for place, t in enumerate(tensors)] if before else tensors
+        self._before = tuple(before.values())
         self._references = [t if t.requires_grad else weakref.ref(t) for t in tensors]
         self._versions = [None if t.is_inference() else t._version for t in tensors]
         self.random_state = random_state

@@ -74,7 +74,7 @@ class DifferentiableProgram(Program):
     forward returns ``(roots, others, saved)``: results that carry gradients, the others, what backward needs.
     pieces: each with the positions of its roots and of what it saved. epilogue: from the inputs and all forward
     results to the final results, under the caller's autograd. random: positions of one tensor on each device but the
-    CPU, if it draws random numbers, else None.
+    CPU, if it draws random numbers, else None. written: positions of the inputs that it writes.
     """
 
     forward: Callable[..., Any]
@@ -83,12 +83,16 @@ class DifferentiableProgram(Program):
     pieces: tuple[tuple[Piece, tuple[int, ...], tuple[int, ...]], ...]
     epilogue: Callable[..., list[Any]]
     random: tuple[int, ...] | None
-    needs_alias_guard: bool
+    written: tuple[int, ...]
     record: CompilationRecord
+
+    @property
+    def needs_alias_guard(self) -> bool:  # type: ignore[override]
+        return bool(self.written)
 
     def __call__(self, tensors: Sequence[torch.Tensor], numbers: Sequence[int] = ()) -> list[Any]:
         tensors = (*tensors, *self.constants)
-        origin = Origin(tensors, numbers, self._random_state(tensors))
+        origin = Origin(tensors, numbers, self._random_state(tensors), self.written)
         grad_mode = torch.is_grad_enabled()
         torch._C._set_grad_enabled(False)
         try:
