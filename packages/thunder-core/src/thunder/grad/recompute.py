@@ -38,7 +38,8 @@ def recompute(backward: Trace, forward: Sequence[BoundSymbol], names: Names) -> 
     made = {v for op in ops for v in op.outputs}
     read = dict.fromkeys(v for v in (*(v for op in ops for v in op.inputs), *backward.results) if v not in made)
     kept = [v for v in backward.params if v in read or v not in makers]
-    return replace(backward, params=(*(v for v in read if v not in kept), *kept), ops=tuple(ops))
+    known = set(kept)
+    return replace(backward, params=(*(v for v in read if v not in known), *kept), ops=tuple(ops))
 
 
 def may_recompute(op: BoundSymbol) -> bool:

@@ -56,4 +56,5 @@ def make_again(backward: Trace, makers: Mapping[Var, BoundSymbol], names: Names)
     used = (*(v for op in ops for v in op.inputs), *tree.variables(result))
     read = dict.fromkeys(v for v in used if v not in defined)
     kept = [v for v in backward.params if v not in makers]
-    return replace(backward, params=(*(v for v in read if v not in kept), *kept), ops=tuple(ops), result=result)
+    known = set(kept)
+    return replace(backward, params=(*(v for v in read if v not in known), *kept), ops=tuple(ops), result=result)

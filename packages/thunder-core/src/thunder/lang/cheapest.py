@@ -37,7 +37,6 @@ class _Watch(TorchDispatchMode):
 def cheapest_call(op: BoundSymbol) -> str:
     """``"module:attribute"`` of the cheapest callable for an ATen call; it is tried to reach that very operator."""
     name = op.sym.name
-    op = _by_example(op) if op.is_symbolic else op
     overload = resolve_symbol(name)
     form = (name, len(op.args), tuple(op.kwargs), tuple(_kind(arg) for arg in op.args))
     return _found(form, overload, _Call(op))
@@ -68,13 +67,16 @@ class _Call:
 
 
 def _kind(arg: Any) -> Any:
+    if isinstance(arg, Number):
+        return _kind(example(arg))
     if isinstance(arg, (tuple, list)):
         return (type(arg).__name__, *sorted({_kind(item) for item in arg}, key=repr))
     return "tensor" if isinstance(arg, Var) else type(arg).__name__
 
 
 @cache
-def _found(form: tuple[Any, ...], overload: Any, example: _Call) -> str:
+def _found(form: tuple[Any, ...], overload: Any, call: _Call) -> str:
+    tried = _by_example(call.op) if call.op.is_symbolic else call.op
     namespace, attr = overload._schema.name.split("::")
     default = f"torch:ops.{namespace}.{attr}.{overload._overloadname or 'default'}"
     if namespace != "aten":
@@ -87,7 +89,7 @@ def _found(form: tuple[Any, ...], overload: Any, example: _Call) -> str:
             continue
         if isinstance(fn, type(resolve_path)) or not callable(fn):  # a Python function costs more than the operator
             continue
-        if _dispatches_to(fn, overload, example.op):
+        if _dispatches_to(fn, overload, tried):
             return f"{module}:{path.removeprefix('torch.')}"
     return default
 

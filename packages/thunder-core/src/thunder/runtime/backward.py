@@ -164,17 +164,18 @@ class BackwardBuilder:
         return self._backend.schedule(traces)[Phase.BACKWARD]
 
     def _piece(self, group: tuple[Var, ...], trace: Trace) -> tuple[Piece, tuple[int, ...], tuple[int, ...]]:
-        tensors = self._selected.params
+        place = {v: index for index, v in enumerate(self._selected.params)}
         saved = self._saved_by(trace)
         piece = Piece(
             backward=self._compiled(trace),
             partial=self._partial(group, saved),
             replay=self._replay(group),
-            inputs=[tensors.index(v) for v in self._inputs_of(group)],
+            inputs=[place[v] for v in self._inputs_of(group)],
             strides=self._strides(group),
         )
         roots = tuple(self._tape.roots.index(root) for root in group)
-        return piece, roots, tuple(self._saved.index(v) for v in saved)
+        places = {v: place for place, v in enumerate(self._saved)}
+        return piece, roots, tuple(places[v] for v in saved)
 
     def _strides(self, group: Sequence[Var]) -> Callable[..., Sequence[tuple[int, ...] | None]]:
         """The strides of the gradients that backward starts from, as a function of the numbers."""
