@@ -206,3 +206,12 @@ def test_some_gradients_and_double_backward(priced):
         (g,) = torch.autograd.grad(f(x)[0].sum(), x, create_graph=True)
         f.grads = (g, *torch.autograd.grad(g.square().sum(), [x, first.weight]))
     torch.testing.assert_close(jitted.grads, program.grads)
+
+
+def test_calls_of_sizes_known_only_at_run_time_are_left_to_the_order():
+    torch._dynamo.reset()
+    jitted = thunder.jit(nn.Linear(8, 8), executors=[racer("fast", "plain")], dynamic=True, options=MEASURE)
+    for rows in (3, 5, 7):
+        jitted(torch.randn(rows, 8))
+    assert len(jitted._thunder_records) == 1
+    assert not [note for note in jitted._thunder_notes if note.kind == "by size"]

@@ -98,7 +98,7 @@ def _device(region: Trace) -> str:
 def _order(type: TensorType) -> tuple[int, ...] | None:
     """The rank of each dimension by its stride, 0 for the smallest; None if they shrink from left to right."""
     assert type.stride is not None
-    dims = sorted(range(type.ndim), key=lambda d: (type.stride[d], -d) if type.shape[d] > 1 else (0, -d))  # type: ignore[index]
+    dims = sorted(range(type.ndim), key=lambda d: (type.stride[d], -d) if type.shape[d] > 1 else (0, -d))  # type: ignore[index]  # strided
     rank = tuple(dims.index(d) for d in range(type.ndim))
     return None if rank == tuple(reversed(range(type.ndim))) else rank
 

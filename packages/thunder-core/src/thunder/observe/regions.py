@@ -47,8 +47,8 @@ def regions_table(regions: Mapping[CompiledRegion, int]) -> Table:
 def _cells(region: CompiledRegion, count: int) -> tuple[str, str, str, str, str]:
     before, after = unfused_cost(region.region).moved, fused_cost(region.region).moved
     runs_on = f"unfused: {region.failure}" if region.failure else region.fuser.name
-    moved = (f"{count * size / 1e6:.2f}" for size in (before, after))
-    return (_operations(region), *moved, f"{region.seconds:.2f}", runs_on)  # type: ignore[return-value]
+    moved, left = (f"{count * size / 1e6:.2f}" for size in (before, after))
+    return _operations(region), moved, left, f"{region.seconds:.2f}", runs_on
 
 
 def _operations(region: CompiledRegion) -> str:

@@ -16,7 +16,7 @@ import torch
 from thunder.capture.record import Capture, record
 from thunder.grad.differentiate import Tape, differentiate
 from thunder.grad.rules import Rules
-from thunder.ir.symbol import BoundSymbol, Phase
+from thunder.ir.symbol import Phase
 from thunder.ir.trace import Names, Trace
 from thunder.ir.types import Var
 from thunder.ir.verify import verify
@@ -199,15 +199,14 @@ def _plain(selected: Trace, capture: Capture, backend: Backend, watch: Stopwatch
     watch.compile(backend.regions)
     run = watch.run("codegen", lambda: _without_autocast(backend.function(scheduled)))
     bound = backend.handles(scheduled, len(selected.params))
-    return PlainProgram(run, bound, tuple(capture.constants.values()), _writes(selected.ops), watch.record)
+    return PlainProgram(run, bound, tuple(capture.constants.values()), _written(selected), watch.record)
 
 
 def _differentiable(
     selected: Trace, tape: Tape, capture: Capture, parameters: Sequence[Var], backend: Backend, watch: Stopwatch
 ) -> Program:
     storages = {var: place.storage for var, place in capture.places.items()}
-    written = {v for op in selected.ops for v in writes_of(op)}
-    overwritten = {storages[v] for v in written}
+    overwritten = {storages[v] for op in selected.ops for v in writes_of(op)}
     builder = watch.run(
         "differentiate",
         lambda: BackwardBuilder(tape, selected, storages, overwritten, parameters, backend, watch),
@@ -222,13 +221,15 @@ def _differentiable(
         builder.pieces(),
         epilogue,
         builder.random,
-        tuple(place for place, v in enumerate(selected.params) if v in written),
+        _written(selected),
         watch.record,
     )
 
 
-def _writes(ops: Sequence[BoundSymbol]) -> bool:
-    return any(writes_of(op) for op in ops)
+def _written(selected: Trace) -> tuple[int, ...]:
+    """The positions of the parameters that the program writes."""
+    written = {v for op in selected.ops for v in writes_of(op)}
+    return tuple(place for place, v in enumerate(selected.params) if v in written)
 
 
 def _without_autocast(fn: Callable[..., Any]) -> Callable[..., Any]:

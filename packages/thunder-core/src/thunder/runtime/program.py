@@ -35,13 +35,16 @@ class CompilationRecord:
 class Program:
     """A compiled program. Called with its inputs, it returns the flat list of what the user's program returned.
 
-    numbers: the values of its number parameters, if it has any.
-
-    needs_alias_guard: it writes into inputs, so it is valid only while the same inputs share memory.
+    numbers: the values of its number parameters, if it has any. written: positions of the inputs that it writes.
     """
 
-    needs_alias_guard: bool
+    written: tuple[int, ...]
     record: CompilationRecord
+
+    @property
+    def needs_alias_guard(self) -> bool:
+        """True if it writes into inputs, so that it is valid only while the same inputs share memory."""
+        return bool(self.written)
 
     def __call__(self, tensors: Sequence[torch.Tensor], numbers: Sequence[int] = ()) -> list[Any]:
         raise NotImplementedError
@@ -57,7 +60,7 @@ class PlainProgram(Program):
     run: Callable[..., list[Any]]
     bound: tuple[Any, ...]
     constants: tuple[torch.Tensor, ...]
-    needs_alias_guard: bool
+    written: tuple[int, ...]
     record: CompilationRecord
 
     def __call__(self, tensors: Sequence[torch.Tensor], numbers: Sequence[int] = ()) -> list[Any]:
@@ -74,7 +77,7 @@ class DifferentiableProgram(Program):
     forward returns ``(roots, others, saved)``: results that carry gradients, the others, what backward needs.
     pieces: each with the positions of its roots and of what it saved. epilogue: from the inputs and all forward
     results to the final results, under the caller's autograd. random: positions of one tensor on each device but the
-    CPU, if it draws random numbers, else None. written: positions of the inputs that it writes.
+    CPU, if it draws random numbers, else None.
     """
 
     forward: Callable[..., Any]
@@ -85,10 +88,6 @@ class DifferentiableProgram(Program):
     random: tuple[int, ...] | None
     written: tuple[int, ...]
     record: CompilationRecord
-
-    @property
-    def needs_alias_guard(self) -> bool:  # type: ignore[override]
-        return bool(self.written)
 
     def __call__(self, tensors: Sequence[torch.Tensor], numbers: Sequence[int] = ()) -> list[Any]:
         tensors = (*tensors, *self.constants)
