@@ -404,3 +404,13 @@ def test_threads_share_one_program():
         thread.join()
     assert results == [True] * 4
     assert programs(jitted) == 1
+
+
+def test_what_one_function_has_learnt_about_sizes_is_not_held_against_another():
+    torch._dynamo.reset()
+    first, second = (thunder.jit(torch.nn.Linear(4, 4)) for _ in range(2))
+    for rows in (3, 5):
+        first(torch.randn(rows, 4))
+    second(torch.randn(6, 4))
+    (record,) = second._thunder_records
+    assert not any(op.is_symbolic for op in record.traces[0].ops)
