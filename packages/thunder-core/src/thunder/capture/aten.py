@@ -7,7 +7,7 @@ from functools import cache
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import DataDependentOutputException
+from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from thunder.capture.fakes import by_real_kernel
@@ -28,7 +28,8 @@ from thunder.prims.facts import (
 )
 
 _LIFT = torch.ops.aten.lift_fresh.default
-_QUERIES = frozenset({torch.ops.prim.device.default, torch.ops.aten.sym_size.default})
+_DEVICE = torch.ops.prim.device.default
+_QUERIES = frozenset({_DEVICE, torch.ops.aten.sym_size.default})
 
 
 class AtenRecorder(TorchDispatchMode):
@@ -42,6 +43,8 @@ class AtenRecorder(TorchDispatchMode):
     def __torch_dispatch__(
         self, op: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
+        if op is _DEVICE and type(args[0]) is FakeTensor:
+            return args[0].device  # asked several times for each call: the shortest way to its answer
         kwargs = kwargs or {}
         if op is not _LIFT:
             args, kwargs = self._standins.fake((args, kwargs))
@@ -128,6 +131,8 @@ class Observer(TorchDispatchMode):
     def __torch_dispatch__(
         self, op: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
+        if op is _DEVICE and type(args[0]) is FakeTensor:
+            return args[0].device  # asked several times for each call: the shortest way to its answer
         kwargs = kwargs or {}
         if op is not _LIFT:
             args, kwargs = (self.standins.inside if self.inside else self.standins.fake)((args, kwargs))
@@ -138,7 +143,8 @@ class Observer(TorchDispatchMode):
             out = by_real_kernel(op, args, kwargs, error)
         if op in _QUERIES:
             return out
-        if draws(op, args, kwargs):
+        random = draws(op, args, kwargs)
+        if random:
             self._generator.check()
         if isinstance(out, (bool, int, float)) and _asks_values(op):
             raise DataDependentOutputException(op)  # PyTorch ran the real kernel, on zeros
@@ -150,7 +156,7 @@ class Observer(TorchDispatchMode):
             for t in () if torch.is_grad_enabled() else new:
                 self.log.detach(t)
             return out
-        self.random = self.random or draws(op, args, kwargs)
+        self.random = self.random or random
         if changes_metadata(op):
             self.rebinds = True
         else:

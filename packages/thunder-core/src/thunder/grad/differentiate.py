@@ -6,7 +6,6 @@ from collections.abc import Collection, Iterable, Sequence, Set
 from dataclasses import dataclass, replace
 from operator import itemgetter
 
-from thunder.capture.fakes import result_types
 from thunder.grad.rule import Instance, Layouts, Rule
 from thunder.grad.rules import Rules
 from thunder.ir import tree
@@ -228,9 +227,7 @@ class _Backward:
 
     def _emit(self, name: str, args: tuple[Var, ...], like: BoundSymbol | None) -> Var:
         op = self._op(name, args, None, like)
-        types = result_types(op)
-        assert types is not None
-        out = Var(self._names.numbered("a"), types[0])
+        out = Var(self._names.numbered("a"), self._rules.type_of(op))
         self.ops.append(replace(op, outs=out))
         return out
 

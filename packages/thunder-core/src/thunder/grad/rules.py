@@ -8,6 +8,7 @@ from types import MappingProxyType
 
 import torch
 
+from thunder.capture.fakes import result_types
 from thunder.grad.claimed import claimed_rule, lowered_rule
 from thunder.grad.derive import derive
 from thunder.grad.rule import Instance, Layouts, Rule, formal_call
@@ -15,6 +16,7 @@ from thunder.ir import tree
 from thunder.ir.effects import StateKind
 from thunder.ir.symbol import BoundSymbol
 from thunder.ir.trace import Names
+from thunder.ir.types import TensorType
 
 
 class Rules:
@@ -26,6 +28,7 @@ class Rules:
     def __init__(self, states: Mapping[str, StateKind] = MappingProxyType({})) -> None:
         self._states = states
         self._memo: dict[Hashable, Rule] = {}
+        self._types: dict[Hashable, TensorType] = {}
 
     def find(self, op: BoundSymbol, needs: tuple[bool, ...], arriving: Layouts) -> Rule:
         """The rule of a call. needs: for each different variable it reads, whether a gradient is wanted.
@@ -44,6 +47,15 @@ class Rules:
             )
             self._memo[key] = rule
         return rule
+
+    def type_of(self, op: BoundSymbol) -> TensorType:
+        """The type of the one tensor that an ATen operation of variables makes."""
+        key = (op.sym.name, tuple([v.type for v in op.inputs]))
+        if key not in self._types:
+            types = result_types(op)
+            assert types is not None
+            (self._types[key],) = types
+        return self._types[key]
 
     def lowered(self, op: BoundSymbol) -> Rule:
         """What a call runs as where no gradient is wanted, by the ``lower`` of its claim. Raises as ``find`` does."""

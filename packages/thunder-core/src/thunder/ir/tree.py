@@ -2,37 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 from thunder.ir.types import Var
 
 
-def leaves(tree: Any) -> Iterator[Any]:
+_CONTAINERS = (tuple, list, dict, slice)
+
+
+def leaves(tree: Any) -> list[Any]:
     """All leaves of an argument tree, left to right."""
-    if isinstance(tree, (tuple, list)):
-        for item in tree:
-            yield from leaves(item)
-    elif isinstance(tree, dict):
-        for item in tree.values():
-            yield from leaves(item)
-    elif isinstance(tree, slice):
-        yield from leaves((tree.start, tree.stop, tree.step))
-    else:
-        yield tree
+    if not isinstance(tree, _CONTAINERS):
+        return [tree]
+    found: list[Any] = []
+    _gather(tree, found)
+    return found
+
+
+def _gather(container: Any, found: list[Any]) -> None:
+    for item in _items(container):
+        if isinstance(item, _CONTAINERS):
+            _gather(item, found)
+        else:
+            found.append(item)
+
+
+def _items(container: Any) -> Any:
+    if isinstance(container, (tuple, list)):
+        return container
+    return container.values() if isinstance(container, dict) else (container.start, container.stop, container.step)
 
 
 def map_tree(fn: Callable[[Any], Any], tree: Any) -> Any:
     """The tree with ``fn`` applied to each leaf; containers become plain tuples, lists, dicts and slices."""
+    if not isinstance(tree, _CONTAINERS):
+        return fn(tree)
     if isinstance(tree, tuple):
         return tuple([map_tree(fn, item) for item in tree])
     if isinstance(tree, list):
         return [map_tree(fn, item) for item in tree]
     if isinstance(tree, dict):
         return {key: map_tree(fn, item) for key, item in tree.items()}
-    if isinstance(tree, slice):
-        return slice(map_tree(fn, tree.start), map_tree(fn, tree.stop), map_tree(fn, tree.step))
-    return fn(tree)
+    return slice(map_tree(fn, tree.start), map_tree(fn, tree.stop), map_tree(fn, tree.step))
 
 
 def variables(tree: Any) -> tuple[Var, ...]:

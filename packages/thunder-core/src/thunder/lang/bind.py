@@ -30,19 +30,29 @@ class _Parameter:
     accepts: str  # schema type, "" for a Python parameter
 
 
+class _Signature:
+    """The parameters of a function: all, and those that may be given by position."""
+
+    def __init__(self, parameters: Iterable[_Parameter]) -> None:
+        self.all = tuple(parameters)
+        self.names = frozenset(p.name for p in self.all)
+        self.positional = tuple(p for p in self.all if not p.keyword_only)
+        self.required = tuple(p.name for p in self.all if p.default is _ABSENT)
+
+
 def bind(
     name: str, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """The canonical form of a call's arguments; the arguments as they are if no signature is known to fit."""
-    for parameters in _signatures(name, fn):
-        values = _match(parameters, args, kwargs)
+    for signature in _signatures(name, fn):
+        values = _match(signature, args, kwargs)
         if values is not None:
-            return _canonical(parameters, values)
+            return _canonical(signature, values)
     return args, kwargs
 
 
 @cache
-def _signatures(name: str, fn: Callable[..., Any]) -> tuple[tuple[_Parameter, ...], ...]:
+def _signatures(name: str, fn: Callable[..., Any]) -> tuple[_Signature, ...]:
     if isinstance(fn, torch._ops.OpOverload):
         return (_schema_parameters(fn._schema),)
     if inspect.isfunction(fn):
@@ -52,34 +62,33 @@ def _signatures(name: str, fn: Callable[..., Any]) -> tuple[tuple[_Parameter, ..
     return _operator_signatures(name.removeprefix("torch.").replace("nn.functional.", ""), name)
 
 
-def _python_signature(fn: Callable[..., Any]) -> tuple[tuple[_Parameter, ...], ...]:
+def _python_signature(fn: Callable[..., Any]) -> tuple[_Signature, ...]:
     try:
         parameters = inspect.signature(fn).parameters.values()
     except ValueError:  # wraps a built-in that states none
         return ()
     if any(p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD) for p in parameters):
         return ()
-    return (
-        tuple(
-            _Parameter(p.name, _ABSENT if p.default is p.empty else p.default, p.kind is p.KEYWORD_ONLY, "")
-            for p in parameters
-        ),
+    found = (
+        _Parameter(p.name, _ABSENT if p.default is p.empty else p.default, p.kind is p.KEYWORD_ONLY, "")
+        for p in parameters
     )
+    return (_Signature(found),)
 
 
-def _operator_signatures(op: str, name: str) -> tuple[tuple[_Parameter, ...], ...]:
+def _operator_signatures(op: str, name: str) -> tuple[_Signature, ...]:
     op = (
         op.removeprefix("Tensor.").replace("linalg.", "linalg_").replace("fft.", "fft_").replace("special.", "special_")
     )
     schemas = torch._C._jit_get_schemas_for_operator(f"aten::{op}") if "." not in op else []
     found = [_schema_parameters(schema) for schema in schemas]
     if name.startswith("torch.Tensor."):
-        found = [parameters for parameters in found if parameters and parameters[0].name == "self"]
+        found = [signature for signature in found if signature.all and signature.all[0].name == "self"]
     return tuple(found)
 
 
-def _schema_parameters(schema: Any) -> tuple[_Parameter, ...]:
-    return tuple(
+def _schema_parameters(schema: Any) -> _Signature:
+    return _Signature(
         _Parameter(
             a.name,
             a.default_value if a.has_default_value() else _ABSENT,
@@ -90,26 +99,24 @@ def _schema_parameters(schema: Any) -> tuple[_Parameter, ...]:
     )
 
 
-def _match(parameters: Iterable[_Parameter], args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any] | None:
+def _match(signature: _Signature, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any] | None:
     """Value of each parameter that the call gives, or None if the call does not fit the signature."""
-    parameters = tuple(parameters)
-    positional = [p for p in parameters if not p.keyword_only]
-    args = _packed(positional, args)
-    if len(args) > len(positional):
+    args = _packed(signature.positional, args)
+    if len(args) > len(signature.positional):
         return None
-    values = {p.name: value for p, value in zip(positional, args)}
-    known = {p.name for p in parameters}
+    values = {p.name: value for p, value in zip(signature.positional, args)}
     for key, value in kwargs.items():
-        key = key if key in known else _SYNONYMS.get(key, key)
-        if key not in known or key in values:
+        key = key if key in signature.names else _SYNONYMS.get(key, key)
+        if key not in signature.names or key in values:
             return None
         values[key] = value
-    complete = all(p.name in values or p.default is not _ABSENT for p in parameters)
-    fits = all(_accepts(p, values[p.name]) for p in parameters if p.name in values)
-    return values if complete and fits else None
+    if not all(name in values for name in signature.required):
+        return None
+    fits = all(_accepts(p, values[p.name]) for p in signature.all if p.name in values)
+    return values if fits else None
 
 
-def _packed(positional: list[_Parameter], args: tuple[Any, ...]) -> tuple[Any, ...]:
+def _packed(positional: Sequence[_Parameter], args: tuple[Any, ...]) -> tuple[Any, ...]:
     """``x.permute(0, 2, 1)`` spreads its only list of integers over the arguments: gather it again."""
     if len(positional) != 2 or len(args) < 2 or positional[1].accepts != "List[int]":
         return args
@@ -145,25 +152,15 @@ def _accepts(parameter: _Parameter, value: Any) -> bool:
     return "Tensor" not in parameter.accepts and not wants_list
 
 
-def _canonical(parameters: Iterable[_Parameter], values: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    given = {p.name: values[p.name] for p in parameters if p.name in values and not _is_default(p, values[p.name])}
-    args: list[Any] = []
-    keywords: dict[str, Any] = {}
-    reach = True
-    for p in parameters:
-        reach = reach and not p.keyword_only and (p.name in given or _later_positional(p, parameters, given))
-        if reach:
-            args.append(given.get(p.name, values.get(p.name, p.default)))
-        elif p.name in given:
-            keywords[p.name] = given[p.name]
-    return tuple(args), keywords
-
-
-def _later_positional(parameter: _Parameter, parameters: Iterable[_Parameter], given: dict[str, Any]) -> bool:
-    """True if a later positional parameter is given, so that this one must be spelt out to be passed over."""
-    parameters = tuple(parameters)
-    later = parameters[parameters.index(parameter) + 1 :]
-    return any(p.name in given and not p.keyword_only for p in later)
+def _canonical(signature: _Signature, values: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    given = {
+        p.name: values[p.name] for p in signature.all if p.name in values and not _is_default(p, values[p.name])
+    }
+    reach = max((place for place, p in enumerate(signature.positional, 1) if p.name in given), default=0)
+    reached = signature.positional[:reach]  # those before the last one given are spelt out, to be passed over
+    args = tuple([values.get(p.name, p.default) for p in reached])
+    positions = {p.name for p in reached}
+    return args, {name: value for name, value in given.items() if name not in positions}
 
 
 def _is_default(parameter: _Parameter, value: Any) -> bool:

@@ -30,8 +30,8 @@ def _paths() -> dict[Any, str]:
         for attr, value in sorted(named, key=lambda item: _is_alias(*item)):
             if callable(value) and not isinstance(value, type):
                 known = paths.setdefault(value, f"{space}.{attr}")
-                if known.startswith(f"{space}.") and not _is_operator(known.rpartition(".")[2]) and _is_operator(attr):
-                    paths[value] = f"{space}.{attr}"  # torch.mm equals its old synonym torch.dsmm
+                if known != f"{space}.{attr}" and _is_old_synonym(known, space, attr):
+                    paths[value] = f"{space}.{attr}"  # torch.mm equals torch.dsmm
     for attr in dir(torch.Tensor):
         value = getattr(torch.Tensor, attr, None)
         if callable(value) and not isinstance(value, type):
@@ -41,6 +41,11 @@ def _paths() -> dict[Any, str]:
 
 def _is_alias(attr: str, value: Any) -> tuple[bool, bool]:
     return attr.startswith("_"), attr != getattr(value, "__name__", attr)
+
+
+def _is_old_synonym(known: str, space: str, attr: str) -> bool:
+    """True if a path in ``space`` leads to what is an operator under the name ``attr`` only."""
+    return known.startswith(f"{space}.") and not _is_operator(known.rpartition(".")[2]) and _is_operator(attr)
 
 
 def _is_operator(name: str) -> bool:

@@ -23,6 +23,7 @@ from torch.utils._sympy.printers import PythonPrinter
 from thunder.ir.types import Number, NumberType, Var
 
 _ACTIVE: ContextVar[Numbers | None] = ContextVar("thunder_numbers", default=None)
+_MODE: ContextVar[FakeTensorMode | None] = ContextVar("thunder_fake_mode", default=None)
 
 
 class Numbers:
@@ -103,10 +104,20 @@ def compiled() -> Numbers | None:
     return _ACTIVE.get()
 
 
+@contextlib.contextmanager
+def one_fake_mode() -> Iterator[None]:
+    """The fake tensors of a compilation have one mode: making a mode takes longer than running an operator."""
+    token = _MODE.set(FakeTensorMode())
+    try:
+        yield
+    finally:
+        _MODE.reset(token)
+
+
 def fake_mode() -> FakeTensorMode:
     """The mode for fake tensors of the program that is being compiled."""
     numbers = _ACTIVE.get()
-    return numbers.mode if numbers is not None else FakeTensorMode()
+    return numbers.mode if numbers is not None else _MODE.get() or FakeTensorMode()
 
 
 def symbolic_kernels() -> contextlib.AbstractContextManager[None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -75,8 +76,9 @@ def discover_all(environ: Mapping[str, str]) -> tuple[Found, ...]:
     ``THUNDER_BLOCK_PLUGINS`` names entry points or distributions that are not even imported, separated by commas.
     """
     blocked = {name.strip() for name in environ.get("THUNDER_BLOCK_PLUGINS", "").split(",")}
-    entries = sorted(metadata.entry_points(group=GROUP), key=lambda entry: (entry.name, _distribution(entry)[0]))
-    found = (*(load(entry) for entry in built_in()), *(_load_unless_blocked(entry, blocked) for entry in entries))
+    entries = [(_unjudged(entry), entry) for entry in metadata.entry_points(group=GROUP)]
+    entries.sort(key=lambda pair: (pair[0].name, pair[0].distribution))
+    found = (*(load(entry) for entry in built_in()), *(_load_unless_blocked(*pair, blocked) for pair in entries))
     if environ.get("THUNDER_STRICT_PLUGINS") == "1":
         _insist(found)
     return found
@@ -89,12 +91,19 @@ def built_in() -> Iterator[metadata.EntryPoint]:
 
 def load(entry: metadata.EntryPoint) -> Found:
     """Import one plugin and judge it. Never raises."""
+    return _loaded(_unjudged(entry), entry)
+
+
+def _unjudged(entry: metadata.EntryPoint) -> Found:
     distribution, version = _distribution(entry)
-    found = Found(name=entry.name, distribution=distribution, version=version, entry_point=entry.value)
+    return Found(name=entry.name, distribution=distribution, version=version, entry_point=entry.value)
+
+
+def _loaded(found: Found, entry: metadata.EntryPoint) -> Found:
     try:
         plugin = entry.load()
     except (Exception, SystemExit) as error:
-        fix = f"update or uninstall {distribution}, or set THUNDER_BLOCK_PLUGINS={entry.name}"
+        fix = f"update or uninstall {found.distribution}, or set THUNDER_BLOCK_PLUGINS={found.name}"
         return replace(found, status=Status.BROKEN, why=f"importing it raised {_line(error)}", fix=fix)
     return judge(found, plugin)
 
@@ -165,19 +174,11 @@ def _faults(found: Found) -> Iterator[str]:
     yield from (str(fault) for check in found.checks for fault in validate_check(check))
 
 
-def _load_unless_blocked(entry: metadata.EntryPoint, blocked: set[str]) -> Found:
-    distribution, version = _distribution(entry)
-    if blocked.isdisjoint({entry.name, distribution}):
-        return load(entry)
-    return Found(
-        name=entry.name,
-        distribution=distribution,
-        version=version,
-        entry_point=entry.value,
-        status=Status.BLOCKED,
-        why="THUNDER_BLOCK_PLUGINS names it",
-        fix="take it out of THUNDER_BLOCK_PLUGINS",
-    )
+def _load_unless_blocked(found: Found, entry: metadata.EntryPoint, blocked: set[str]) -> Found:
+    if blocked.isdisjoint({found.name, found.distribution}):
+        return _loaded(found, entry)
+    why, fix = "THUNDER_BLOCK_PLUGINS names it", "take it out of THUNDER_BLOCK_PLUGINS"
+    return replace(found, status=Status.BLOCKED, why=why, fix=fix)
 
 
 def _insist(found: Iterable[Found]) -> None:
@@ -189,12 +190,18 @@ def _insist(found: Iterable[Found]) -> None:
 
 def _distribution(entry: metadata.EntryPoint) -> tuple[str, str]:
     """Name and version of what brought an entry point."""
-    if entry.dist is not None:
-        return entry.dist.name, entry.dist.version
+    if entry.dist is None:
+        return "thunder-core", _own_version()
+    declared = entry.dist.metadata  # read and parsed anew each time
+    return declared["Name"], declared["Version"]
+
+
+@functools.cache
+def _own_version() -> str:
     try:
-        return "thunder-core", metadata.version("thunder-core")
+        return metadata.version("thunder-core")
     except metadata.PackageNotFoundError:
-        return "thunder-core", "from source"
+        return "from source"
 
 
 def _line(error: BaseException) -> str:

@@ -7,9 +7,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib import import_module, metadata, util
 
-from packaging.specifiers import SpecifierSet
-from packaging.version import Version
-
 
 @dataclass(frozen=True)
 class Unmet:
@@ -37,9 +34,29 @@ class Distribution:
             installed = metadata.version(self.name)
         except metadata.PackageNotFoundError:
             return Unmet(f"{wanted} is required, and none is installed", fix)
-        if SpecifierSet(self.specifier).contains(Version(installed).base_version):
+        if not self.specifier or _fits(installed, self.specifier):
             return None
         return Unmet(f"{wanted} is required, and {installed} is installed", fix)
+
+    @property
+    def is_valid(self) -> bool:
+        """False if the specifier is malformed."""
+        if not self.specifier:
+            return True
+        from packaging.specifiers import InvalidSpecifier, SpecifierSet
+
+        try:
+            SpecifierSet(self.specifier)
+        except InvalidSpecifier:
+            return False
+        return True
+
+
+def _fits(version: str, specifier: str) -> bool:
+    from packaging.specifiers import SpecifierSet  # here: the built-in executors need none
+    from packaging.version import Version
+
+    return SpecifierSet(specifier).contains(Version(version).base_version)
 
 
 @dataclass(frozen=True, kw_only=True)

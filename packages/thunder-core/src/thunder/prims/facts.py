@@ -17,12 +17,17 @@ _HIDDEN_WRITES = {
 
 def draws(op: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """True if a call draws from a random generator. What has a dropout (attention) draws for nothing else."""
-    if torch.Tag.nondeterministic_seeded not in op.tags:
+    if not _may_draw(op):
         return False
     for position, argument in enumerate(op._schema.arguments):
         if argument.name == "dropout_p":
             return bool(args[position] if position < len(args) else kwargs.get("dropout_p", argument.default_value))
     return True
+
+
+@cache
+def _may_draw(op: torch._ops.OpOverload) -> bool:
+    return torch.Tag.nondeterministic_seeded in op.tags
 
 
 @cache

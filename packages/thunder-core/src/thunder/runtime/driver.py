@@ -20,6 +20,7 @@ from thunder.ir.symbol import Phase
 from thunder.ir.trace import Names, Trace
 from thunder.ir.types import Var
 from thunder.ir.verify import verify
+from thunder.lang.numbers import one_fake_mode
 from thunder.passes.dce import dce
 from thunder.passes.functionalize import functionalize, writes_of
 from thunder.passes.fusers import active_fusers
@@ -74,7 +75,7 @@ def compile_program(
 
     Raises CaptureError for what cannot be recorded soundly. Nothing is computed.
     """
-    with _callers_hooks_hidden(), _collector_paused():
+    with _callers_hooks_hidden(), _collector_paused(), one_fake_mode():
         return _compiled(fn, inputs, settings, name, numbers)
 
 
