@@ -7,7 +7,6 @@ from typing import Any
 
 from thunder.ir.types import Var
 
-
 _CONTAINERS = (tuple, list, dict, slice)
 
 

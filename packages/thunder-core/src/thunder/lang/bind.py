@@ -153,9 +153,7 @@ def _accepts(parameter: _Parameter, value: Any) -> bool:
 
 
 def _canonical(signature: _Signature, values: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    given = {
-        p.name: values[p.name] for p in signature.all if p.name in values and not _is_default(p, values[p.name])
-    }
+    given = {p.name: values[p.name] for p in signature.all if p.name in values and not _is_default(p, values[p.name])}
     reach = max((place for place, p in enumerate(signature.positional, 1) if p.name in given), default=0)
     reached = signature.positional[:reach]  # those before the last one given are spelt out, to be passed over
     args = tuple([values.get(p.name, p.default) for p in reached])
