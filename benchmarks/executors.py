@@ -100,7 +100,7 @@ def fused(quick: bool) -> Iterable[Table]:
 
 
 def measured(quick: bool) -> Iterable[Table]:
-    """Measured selection among all executors that gain on a CPU, with one thread and with two."""
+    """Measured selection among all executors that gain on a CPU: training with one thread and with two, inference."""
     models = QUICK if quick else tuple(MEASURED)
     names = ("eager", MEDIUM, "torch.compile", "thunder measured")
     for threads in (1, 2):
@@ -109,6 +109,8 @@ def measured(quick: bool) -> Iterable[Table]:
             targets = {model: MEASURED[model][place] * (1 if threads == 1 else 1.1) for model in models}
             yield _over(samples, "thunder measured", base, f"Training step, threads: {threads}", targets)
         yield _over(samples, MEDIUM, "eager", f"Training step, threads: {threads}", {})
+    samples = _samples(models, ("eager", "thunder measured"), 10 if quick else 30, False)
+    yield _over(samples, "thunder measured", "eager", "Inference, threads: 1", dict.fromkeys(models, 1.0))
 
 
 def memory(quick: bool) -> Iterable[Table]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -132,6 +133,21 @@ def test_packing_is_asked_for(amd):
     assert asked(products.check_linear, few, weight, pack=True, needs_grad=(False, True)) == Yes()
     assert asked(products.check_linear, *half, pack=True) == Yes(candidates=("packed",))
     assert isinstance(asked(products.check_linear, *half), No)
+    half.append(tensor((2048,), "bfloat16"))
+    assert asked(products.check_linear, *half, pack=True) == Yes(candidates=("packed", "plain"))
+    assert asked(products.check_linear, *half) == Yes()
+
+
+def test_a_bias_is_gained_in_bfloat16_on_any_cpu(monkeypatch):
+    monkeypatch.setattr(machine, "refusal", lambda: "another vendor")
+    weight, bias = tensor((64, 64), "bfloat16"), tensor((64,), "bfloat16")
+    for rows, needs_grad in ((1, ()), (2, ()), (2, (True, True, True))):
+        answer = asked(products.check_linear, tensor((rows, 64), "bfloat16"), weight, bias, needs_grad=needs_grad)
+        assert answer == Yes() if rows > 1 else "too few" in answer.reason
+    sums = [tensor((2, 64), "bfloat16"), tensor((64, 64), "bfloat16")]
+    assert asked(products.check_sum, bias, *sums) == Yes()
+    for c, scales in ((bias, {"beta": 2}), (bias, {"alpha": 2}), (sums[0], {})):
+        assert "not faster" in asked(products.check_sum, c, *sums, **scales).reason
 
 
 def test_reasons_reach_the_user(amd):
@@ -222,13 +238,39 @@ def test_the_symbol_spells_its_arguments():
     assert entry._matmul().argtypes == [ctypes.c_void_p] * 3 + [ctypes.c_float] * 2
 
 
-def test_the_readme_has_every_claim_and_option():
+FROM = {
+    "products:check_linear": {"float32": machine.PRODUCT, "bfloat16 with a bias": machine.BFLOAT16},
+    "products:check_product": {"float32": machine.PRODUCT},
+    "products:check_sum": {"float32": machine.PRODUCT},
+    "aten.addmm": {"float32": machine.PRODUCT, "bfloat16 with a bias": machine.BFLOAT16},
+    "activations:check": machine.ACTIVATED,
+    "attending:check": machine.ATTENTION,
+}
+"""From how many multiplications on each check, or the claim on a target, expects to be faster."""
+
+
+def table() -> str:
+    """The lines of the table of claims, from the specification."""
+    lines = ["| call | gradients | expected to be faster above so many multiplications |", "| --- | --- | --- |"]
     for claim in ONEDNN.claims:
-        assert f"`{claim.target}`" in README
+        calls = (claim.target,) if isinstance(claim.target, str) else claim.target
+        gradients = "its own" if claim.grad else "PyTorch's" if len(calls) == 1 else "none"
+        sizes = FROM.get(claim.target) or FROM[claim.check.removeprefix("thunder_onednn.")]
+        above = ", ".join(f"{dtype} {_short(size)}" for dtype, size in sizes.items())
+        lines.append(f"| {', then '.join(f'`{call}`' for call in calls)} | {gradients} | {above} |")
+    return "\n".join(lines)
+
+
+def _short(size: int) -> str:
+    return f"{size / 2**20:g} M" if size >= 2**20 else f"{size / 2**10:g} K"
+
+
+def test_the_readme_is_that_of_the_specification():
+    written = re.search(r"<!-- made from the specification -->\n(.*?)\n<!-- end -->", README, re.DOTALL)
+    assert written
+    assert written[1] == table()
     for option in ONEDNN.options:
         assert f"`onednn.{option.name}`" in README
-    for constant in (machine.PRODUCT, *machine.ATTENTION.values()):
-        assert f"{constant / 2**20:g} M" in README
     assert f"{machine.FEW_ROWS} rows" in README
     assert str(library.KNOWN) == "<2.14,>=2.10"
     assert "2.10 to 2.13" in README

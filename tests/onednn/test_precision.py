@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn import functional as F
 
-from tests.onednn.subjects import distance, jit, operations, step
+from tests.onednn.subjects import FRONT_ENDS, distance, jit, operations, step
 
 LARGEST = 3.0
 """By what factor an error may exceed that of eager PyTorch."""
@@ -34,6 +34,25 @@ def test_linear_layers(bias):
     x, w, b = torch.randn(4, 96, 320), torch.randn(200, 320), torch.randn(200)
     ran = check(F.linear, x, w, b) if bias else check(F.linear, x, w)
     assert sorted(ran) == ["onednn.linear", "onednn.linear", "onednn.matmul"]
+
+
+@pytest.mark.parametrize("frontend", FRONT_ENDS)
+def test_linear_layers_in_bfloat16(frontend):
+    tensors = [t.bfloat16() for t in (torch.randn(4, 96, 320), torch.randn(200, 320), torch.randn(200))]
+    compiled, doubles = jit(F.linear, frontend=frontend), [t.double() for t in tensors]
+    runs = [step(compiled, *tensors), step(F.linear, *tensors), step(F.linear, *doubles)]
+    for ours, theirs, true, size in zip(*runs, step(F.linear, *doubles, positive=True), strict=True):
+        assert ours.dtype is torch.bfloat16
+        assert distance(ours, true, size) <= LARGEST * distance(theirs, true, size)
+    assert operations(compiled) == ["onednn.linear", "onednn.linear"]
+
+
+def test_sums_with_a_bias_in_bfloat16():
+    tensors = [t.bfloat16() for t in (torch.randn(200), torch.randn(96, 320), torch.randn(320, 200))]
+    compiled, exact = jit(torch.addmm), torch.addmm(*(t.double() for t in tensors))
+    found, eager, size = compiled(*tensors), torch.addmm(*tensors), torch.addmm(*(t.double().abs() for t in tensors))
+    assert distance(found, exact, size) <= LARGEST * distance(eager, exact, size)
+    assert operations(compiled) == ["onednn.linear"]
 
 
 def test_long_sums():

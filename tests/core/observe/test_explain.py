@@ -137,9 +137,14 @@ def test_explain_covers_this_run_or_else_all_before():
 def test_traces_of_the_last_compilation():
     jitted = Jitted(record([]), record([operation("torch.sin", 0, 1)], backward=[operation("torch.cos", 0, 1)]))
     assert last_traces(jitted) == last_backward_traces(jitted) == []
+    with pytest.raises(ThunderError, match="call the jitted function once"):
+        last_traces(jitted)[-1]
+    with pytest.raises(ThunderError, match="that require grad"):
+        last_backward_traces(jitted)[0]
     jitted(1)
     jitted(1)
     assert [t.stage for t in last_traces(jitted)] == [Stage.SELECTED]
+    assert repr(last_traces(jitted)).splitlines()[1:] == ["  0: selected, operations: 1"]
     assert [op.sym.name for op in last_backward_traces(jitted)[0].ops] == ["torch.cos"]
 
 

@@ -120,6 +120,12 @@ def test_errors(some, spec, what):
     assert error.value.fix or error.value.why
 
 
+def test_several_names_in_one_are_answered_with_what_to_write(some):
+    with pytest.raises(PluginError) as error:
+        select_executors(["gamma, beta"], some)
+    assert "['gamma', 'beta']" in error.value.fix
+
+
 def test_an_unknown_name_is_answered_with_the_nearest_and_the_list(some):
     with pytest.raises(PluginError) as error:
         select_executors(["gama"], some)

@@ -32,6 +32,7 @@ FUSER = Fuser(supports="math:sin", compile="math:cos")
 OP, CLOSER = GOOD.symbols
 AMAX, SCALE = GOOD.states
 (CLAIM,) = GOOD.claims
+CHAIN = Claim(("torch.mm", "torch.relu"), lower="math:log")
 
 
 def wrong(**changes: object) -> Executor:
@@ -85,6 +86,20 @@ FAULTS = {
         wrong(claims=(replace(CLAIM, grad=Grad(forward="m:f", backward="m.f")),)),
         "import",
         "claim on 'torch.bmm', grad backward",
+    ),
+    "two chains": (wrong(claims=(CHAIN, CHAIN)), "duplicate", "('torch.mm', 'torch.relu')"),
+    "chain of one": (wrong(claims=(replace(CHAIN, target=("torch.mm",)),)), "chain", "two calls or more"),
+    "chain of operators": (
+        wrong(claims=(replace(CHAIN, target=("torch.mm", "aten.relu")),)),
+        "chain",
+        "'aten.relu' is no torch symbol",
+    ),
+    "chain that nothing runs": (wrong(claims=(replace(CHAIN, lower=None),)), "chain", "nothing runs it as one call"),
+    "chain with a derivative": (wrong(claims=(replace(CHAIN, grad=CLAIM.grad),)), "chain", "no gradient is needed"),
+    "list of targets": (
+        wrong(claims=(replace(CHAIN, target=["torch.mm", "torch.relu"]),)),
+        "structure",
+        "claim, target: list instead of a tuple of str",
     ),
     "option name": (wrong(options=(Option("a.b", int, 1, ""),)), "name", "'a.b'"),
     "option type": (wrong(options=(Option("a", list, [], ""),)), "option", "one of bool, int, float, str"),
@@ -177,9 +192,16 @@ def test_targets_that_do_not(target, suggestion):
     [("torch.Tensor.matmul", "torch.matmul"), ("torch._C._nn.gelu", "torch.nn.functional.gelu")],
 )
 def test_targets_by_another_name(alias, name):
-    (fault,) = unknown_targets(Executor(name="mine", claims=(Claim(alias),)))
-    assert fault.kind == "alias"
-    assert f'"{name}"' in fault.fix
+    for target in (alias, ("torch.sin", alias)):
+        (fault,) = unknown_targets(Executor(name="mine", claims=(Claim(target),)))
+        assert fault.kind == "alias"
+        assert f'"{name}"' in fault.fix
+
+
+def test_a_good_chain_has_no_fault():
+    executor = wrong(claims=(CLAIM, CHAIN))
+    assert validate(executor) == ()
+    assert unknown_targets(executor) == ()
 
 
 def test_code_that_does_not_import():

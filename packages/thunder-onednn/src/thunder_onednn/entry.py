@@ -8,14 +8,25 @@ which spells the types of its arguments: where they differ, the symbol is missin
 from __future__ import annotations
 
 import ctypes
-from functools import cache
+from collections.abc import Callable
+from functools import cache, partial
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 from torch.utils._python_dispatch import _disable_current_modes
 
 from thunder_onednn import library
+
+POST_OPS: dict[tuple[str, str], Callable[[Tensor], Tensor]] = {
+    ("none", ""): lambda t: t,
+    ("gelu", "none"): F.gelu,
+    ("gelu", "tanh"): partial(F.gelu, approximate="tanh"),
+    ("relu", "none"): F.relu,
+    ("swish", "none"): F.silu,
+}
+"""What ``_linear_pointwise`` is asked to apply to a product, by its ``attr`` and ``algorithm``."""
 
 _Cells = ctypes.c_void_p * 3
 
@@ -37,6 +48,13 @@ def matmul(a: Tensor, b: Tensor, out: Tensor, beta: float = 0.0, alpha: float = 
     """
     cells = _Cells(a._cdata, b._cdata, out._cdata)  # a reference to a tensor is the address of a pointer to it
     _matmul()(cells, ctypes.byref(cells, 8), ctypes.byref(cells, 16), beta, alpha)
+
+
+def linear(
+    input: Tensor, weight: Tensor, bias: Tensor | None, attr: str, scalars: list[float], algorithm: str
+) -> Tensor:
+    """``input @ weight.T + bias``, and one of ``POST_OPS`` of it. The weight may be packed."""
+    return torch.ops.mkldnn._linear_pointwise.default(input, weight, bias, attr, scalars, algorithm)
 
 
 def packed(weight: Tensor) -> Tensor:
@@ -63,6 +81,8 @@ def _right() -> bool:
         a, b = values.reshape(24, 40), values.reshape(40, 24)
         out = torch.ones(24, 24, device="cpu")
         matmul(a.float(), b.float(), out, beta=0.5, alpha=2.0)
-        pointwise = torch.ops.mkldnn._linear_pointwise.default(a.float(), packed(b.t().float()), None, "none", [], "")
-        pairs = ((out.double(), 0.5 + 2 * (a @ b)), (pointwise.double(), a @ b))
+        pairs = [(out, 0.5 + 2 * (a @ b))]
+        for (attr, algorithm), activation in POST_OPS.items():
+            found = linear(a.float(), packed(b.t().float()), None, attr, [], algorithm)
+            pairs.append((found, activation(a @ b)))
         return all(bool((found - exact).abs().max() < 1e-4) for found, exact in pairs)

@@ -35,7 +35,3 @@ def linear_type(
     input: Tensor, weight: Tensor, bias: Tensor | None, attr: str, scalars: list[float], algorithm: str
 ) -> Tensor:
     return input.new_empty((*input.shape[:-1], weight.shape[0]))
-
-
-def packed_type(input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    return input.new_empty((*input.shape[:-1], weight.shape[0]))

@@ -28,6 +28,12 @@ PRODUCT = 1 << 20
 Measured on one thread of an EPYC with AVX-512: a call costs 10 us more, at 240 against 110 GF/s.
 """
 
+BFLOAT16 = 1 << 12
+"""Multiplications from which on PyTorch calls oneDNN for bfloat16: there, a bias or an activation comes for nothing."""
+
+ACTIVATED = {"float32": PRODUCT, "bfloat16": BFLOAT16}
+"""The same for linear layers with an activation."""
+
 ATTENTION = {"float32": 1 << 23, "bfloat16": 1 << 21}
 """The same for attention, whose blocks cost some calls each."""
 
@@ -35,10 +41,13 @@ FEW_ROWS = 128
 """Rows up to which a product with a packed weight is much faster: to sort the weight takes longer than to multiply."""
 
 
-def slower(cx: ClaimContext, multiplications: int, enough: int) -> str:
-    """Why oneDNN is expected to be slower than PyTorch; empty if it is not, or if that is not the question."""
+def slower(cx: ClaimContext, multiplications: int, enough: int, *, same_product: bool = False) -> str:
+    """Why oneDNN is expected to be slower than PyTorch; empty if it is not, or if that is not the question.
+
+    same_product: PyTorch would multiply through oneDNN, too, and something else is gained.
+    """
     if cx.measured or cx.options["when"] == "always":
         return ""
     if multiplications <= enough:
         return f"{multiplications} multiplications are too few to pay for a call of oneDNN"
-    return refusal()
+    return "" if same_product else refusal()

@@ -8,7 +8,7 @@ from thunder.extend import Claim, Executor, Grad, Op, Option, Probe, hookimpl
 
 ONEDNN = Executor(
     name="onednn",
-    summary="float32 matrix products and attention on CPUs, through the oneDNN that PyTorch brings",
+    summary="matrix products and attention on CPUs, through the oneDNN that PyTorch brings",
     needs=(
         Probe(
             run="thunder_onednn.library:missing",
@@ -21,7 +21,7 @@ ONEDNN = Executor(
             impl="torch:ops.mkldnn._linear_pointwise.default",
             meta="thunder_onednn.kernels:linear_type",
         ),
-        Op("onednn.packed_linear", impl="thunder_onednn.weights:linear", meta="thunder_onednn.kernels:packed_type"),
+        Op("onednn.packed_linear", impl="thunder_onednn.weights:linear", meta="thunder_onednn.kernels:linear_type"),
         Op("onednn.matmul", impl="thunder_onednn.kernels:matmul", meta="thunder_onednn.kernels:product_type"),
         Op("onednn.addmatmul", impl="thunder_onednn.kernels:addmatmul", meta="thunder_onednn.kernels:sum_type"),
         Op("onednn.attention", impl="thunder_onednn.attention:forward", meta="thunder_onednn.attention:result_type"),
@@ -35,10 +35,23 @@ ONEDNN = Executor(
         Claim(
             "torch.nn.functional.linear",
             check="thunder_onednn.products:check_linear",
-            lower="thunder_onednn.products:linear_alone",
+            lower="thunder_onednn.products:alone",
             grad=Grad(
                 forward="thunder_onednn.products:linear_forward", backward="thunder_onednn.products:linear_backward"
             ),
+        ),
+        *(
+            Claim(
+                ("torch.nn.functional.linear", activation),
+                check="thunder_onednn.activations:check",
+                lower="thunder_onednn.activations:lower",
+            )
+            for activation in (
+                "torch.nn.functional.gelu",
+                "torch.nn.functional.relu",
+                "torch.relu",
+                "torch.nn.functional.silu",
+            )
         ),
         *(
             Claim(target, check="thunder_onednn.products:check_product", lower="thunder_onednn.products:product")

@@ -6,12 +6,9 @@ import weakref
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from thunder_onednn import entry
-
-_pointwise = torch.ops.mkldnn._linear_pointwise.default
 
 
 @dataclass
@@ -27,9 +24,11 @@ _SEEN: dict[int, _Seen] = {}
 """By ``id`` of the weight."""
 
 
-def linear(input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """``input @ weight.T + bias``, from a packed copy of the weight when the same contents are used a second time."""
-    return _pointwise(input, _packed(weight), bias, "none", [], "")
+def linear(
+    input: Tensor, weight: Tensor, bias: Tensor | None, attr: str, scalars: list[float], algorithm: str
+) -> Tensor:
+    """``entry.linear``, from a packed copy of the weight when the same contents are used a second time."""
+    return entry.linear(input, _packed(weight), bias, attr, scalars, algorithm)
 
 
 def _packed(weight: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ import torch
 from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from thunder.capture.fakes import by_real_kernel
+from thunder.capture.fakes import as_real, by_real_kernel
 from thunder.capture.log import Log, tensor_leaves
 from thunder.capture.randomness import TorchGenerator
 from thunder.capture.source import user_line
@@ -50,7 +50,7 @@ class AtenRecorder(TorchDispatchMode):
             args, kwargs = self._standins.fake((args, kwargs))
         try:
             with symbolic_kernels():
-                out = op(*args, **kwargs)
+                out = as_real(op, args, op(*args, **kwargs))
         except RuntimeError as error:
             out = by_real_kernel(op, args, kwargs, error)
         if op is torch.ops.aten.detach.default and self.log.knows(args[0]):
@@ -138,7 +138,7 @@ class Observer(TorchDispatchMode):
             args, kwargs = (self.standins.inside if self.inside else self.standins.fake)((args, kwargs))
         try:
             with symbolic_kernels():
-                out = op(*args, **kwargs)
+                out = as_real(op, args, op(*args, **kwargs))
         except RuntimeError as error:
             out = by_real_kernel(op, args, kwargs, error)
         if op in _QUERIES:

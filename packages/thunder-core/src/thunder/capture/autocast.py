@@ -13,9 +13,7 @@ import torch
 
 from thunder.capture.bodies import is_python, opened
 from thunder.capture.log import tensor_leaves
-from thunder.capture.source import user_line
 from thunder.capture.standins import replace_tensors
-from thunder.errors import CaptureError
 from thunder.lang.values import tensor_type
 
 if TYPE_CHECKING:
@@ -39,12 +37,7 @@ def explicit_casts(
     recorder.log.forget(mark)
     recorder.casts.clear()
     if not is_python(fn):
-        raise CaptureError(
-            f"{fn} under autocast cannot be recorded",
-            where=user_line(),
-            why="PyTorch casts values inside the call, not only its arguments",
-            fix="leave autocast around this call: with torch.autocast(..., enabled=False)",
-        )
+        return fn(*args, **kwargs)  # it casts values of its own: the observer logs the operators that it is made of
     with recorder:
         return opened(fn)(*args, **kwargs)
 

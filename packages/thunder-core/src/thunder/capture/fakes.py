@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import logging
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -43,6 +44,28 @@ def by_real_kernel(op: Any, args: Any, kwargs: Any, error: RuntimeError) -> Any:
         return run_fallback_kernel(mode, op, leaves, structure, error)
     except RuntimeError:
         raise error from None
+
+
+_NORMS = frozenset(
+    {
+        torch.ops.aten.native_batch_norm.default,
+        torch.ops.aten.native_group_norm.default,
+        torch.ops.aten.native_layer_norm.default,
+    }
+)
+
+
+def as_real(op: Any, args: Sequence[Any], out: Any) -> Any:
+    """The result of a call on fakes with the dtypes that the real kernel gives; some fake kernels give others.
+
+    On a CPU, norms of bfloat16 with parameters of float32 (as under autocast) have statistics of float32.
+    """
+    if op is torch.ops.aten.native_group_norm_backward.default and out[0] is not None:
+        return (out[0].to(args[1].dtype), *out[1:])
+    if op not in _NORMS or args[0].device.type != "cpu":
+        return out
+    dtypes = {t.dtype for t in args if isinstance(t, torch.Tensor)}
+    return out if len(dtypes) == 1 else (out[0], *[t.to(torch.float32) for t in out[1:]])
 
 
 def _not_ours(record: logging.LogRecord) -> bool:

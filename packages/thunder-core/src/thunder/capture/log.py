@@ -41,7 +41,9 @@ class Capture:
     trace: stage CAPTURED. An operation that writes into variables has a WRITE effect on MEMORY for each.
     places: of every variable that has a storage. written: of each writing operation (by its index), the types of what
     it wrote, after it. constants: tensors the program reached that were not given to it.
-    grad_off: indices of the operations recorded with grad mode off.
+    grad_off: indices of the operations recorded with grad mode off. moved: the inputs whose version counters moved:
+    what batch norm writes into its statistics moves none. apart: of variables that have the memory of an earlier one
+    without its autograd history (``detach``), and of views of those: where their own history begins.
     """
 
     trace: Trace
@@ -49,6 +51,8 @@ class Capture:
     written: Mapping[int, tuple[TensorType, ...]]
     constants: Mapping[Var, torch.Tensor] = field(default_factory=dict)
     grad_off: frozenset[int] = frozenset()
+    moved: frozenset[Var] = frozenset()
+    apart: Mapping[Var, Var] = field(default_factory=dict)
 
 
 def tensor_leaves(value: Any) -> list[torch.Tensor]:
@@ -71,6 +75,9 @@ class Log:
         self._names = Names(v.name for v in self._numbers)
         self._vars: dict[int, Var] = {}
         self._places: dict[Var, Place] = {}
+        self._first: dict[int, Var] = {}
+        self._apart: dict[Var, Var] = {}
+        self._versions: list[tuple[Var, torch.Tensor, int | None]] = []
         self.tensors: list[torch.Tensor] = []
 
     def knows(self, t: torch.Tensor) -> bool:
@@ -79,9 +86,14 @@ class Log:
     def param(self, t: torch.Tensor, stem: str) -> Var:
         """Make a tensor a parameter of the trace."""
         var = self.bind(t, Var(self._names.fresh(stem), tensor_type(t)))
-        if var in self._places and t.requires_grad:
+        if var in self._places:
             self._places[var] = replace(self._places[var], history=id(t._base if t._is_view() else t))
+            first = self._first[self._places[var].storage]
+            if self._places[first].history != self._places[var].history:
+                alike = [v for v in self._apart if self._places[v].history == self._places[var].history]
+                self._apart[var] = next(iter(alike), var)
         self.params.append(var)
+        self._versions.append((var, t, _version(t)))
         return var
 
     def bind(self, t: torch.Tensor, var: Var) -> Var:
@@ -89,7 +101,8 @@ class Log:
         self._vars[id(t)] = var
         self.tensors.append(t)
         if t.layout is torch.strided and not is_wrapped(t):
-            self._places[var] = Place(t.untyped_storage()._cdata, number(t.storage_offset()))
+            place = self._places[var] = Place(t.untyped_storage()._cdata, number(t.storage_offset()))
+            self._first.setdefault(place.storage, var)
         return var
 
     def var(self, t: torch.Tensor) -> Var:
@@ -118,9 +131,22 @@ class Log:
             return False
         var = self.bind(t, Var(self._names.numbered("t"), tensor_type(t)))
         now = self._places[var]
+        if known in self._apart:
+            self._apart[var] = self._apart[known]
         args = (known, numbers(t.shape), numbers(t.stride()), difference(now.offset, place.offset))
         self.ops.append(BoundSymbol(Symbol("thunder.prims.structural.strided_view"), args, outs=var, source=source))
         return now.storage == place.storage
+
+    def note_histories(self, results: Sequence[torch.Tensor]) -> None:
+        """Note which new results of a torch call have the memory of an earlier variable, but not its history."""
+        for t in results:
+            var, place = self.var(t), self._places.get(self.var(t))
+            if t._is_view():
+                root = self._apart.get(self._vars.get(id(t._base)))  # type: ignore[arg-type]
+            else:
+                root = var if place is not None and self._first[place.storage] is not var else None
+            if root is not None:
+                self._apart[var] = root
 
     def detach(self, t: torch.Tensor) -> None:
         """Log that no gradient flows through a tensor: a prim, unlike other calls, does not say so by its type."""
@@ -198,8 +224,9 @@ class Log:
     ) -> None:
         """Log one call of an executor's symbol. The handles of the states it touches follow as keyword ``states``."""
         keywords = self.to_ir(kwargs)
-        if effects:
-            keywords["states"] = tuple(effect.handle for effect in effects)
+        handles = tuple(effect.handle for effect in effects if effect.handle is not None)
+        if handles:
+            keywords["states"] = handles
         outs = tree.map_tree(lambda leaf: self.define(leaf) if isinstance(leaf, torch.Tensor) else None, out)
         args = self.to_ir(args)
         self.ops.append(
@@ -228,7 +255,10 @@ class Log:
             Stage.CAPTURED,
             made_by="capture",
         )
-        return Capture(trace, dict(self._places), dict(self.written), dict(self.constants), frozenset(self.grad_off))
+        moved = frozenset([var for var, t, before in self._versions if before is None or _version(t) != before])
+        grad_off = frozenset(self.grad_off)
+        places, written, constants = dict(self._places), dict(self.written), dict(self.constants)
+        return Capture(trace, places, written, constants, grad_off, moved, dict(self._apart))
 
     def made(self) -> list[tuple[weakref.ref[torch.Tensor], Source | None]]:
         """Every tensor without data of the recording, with the line that made it."""
@@ -240,6 +270,11 @@ class Log:
         del self.ops[count:]
         self.grad_off = {index for index in self.grad_off if index < count}
         self.written = {index: types for index, types in self.written.items() if index < count}
+
+
+def _version(t: torch.Tensor) -> int | None:
+    """How often autograd saw the tensor written; inference tensors do not count."""
+    return None if t.is_inference() else t._version
 
 
 def _carrying(type: TensorType, grad: bool) -> TensorType:

@@ -18,7 +18,7 @@ from thunder.capture.log import Log, is_wrapped, tensor_leaves
 from thunder.capture.source import user_line, user_source
 from thunder.capture.standins import Standins
 from thunder.errors import CaptureError
-from thunder.ir.effects import Effect, Scope, StateKind
+from thunder.ir.effects import RANDOM, Effect, Scope, StateKind
 from thunder.ir.types import OpaqueType, Var
 from thunder.lang.names import canonical_name
 from thunder.plugins.spec import Op, resolve
@@ -48,14 +48,14 @@ _REFUSED = {
 class TorchRecorder(TorchFunctionMode):
     """Logs each public torch call that has tensors among its arguments or results.
 
-    states: the state kinds that symbols of executors may touch, by name.
+    states: the state kinds of executors, which their symbols may touch, by name.
     casts: what autocast made of parameters, by identity and dtype (PyTorch keeps them for the length of a region).
     """
 
     def __init__(self, log: Log, observer: Observer, standins: Standins, states: Mapping[str, StateKind]) -> None:
         super().__init__()
         self.log = log
-        self.states = states
+        self.states = {RANDOM.name: RANDOM, **states}
         self.observer = observer
         self.casts: dict[tuple[int, torch.dtype], torch.Tensor] = {}
         self.standins = standins
@@ -91,9 +91,11 @@ class TorchRecorder(TorchFunctionMode):
             self._raise(fn, "PyTorch does not write into its out= where values have no data")
         if written:
             self.casts.clear()
-        if written or observer.random or any(not self.log.knows(t) for t in tensor_leaves(out)):
+        new = [t for t in tensor_leaves(out) if not self.log.knows(t)]
+        if written or observer.random or new:
             self.log.region = self._region(fn)
             self.log.add(fn, args, kwargs, out, writes=written, random=observer.random, source=user_source())
+            self.log.note_histories(new)
         return out
 
     def run(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -167,7 +167,7 @@ def spelt_call(op: BoundSymbol) -> tuple[str, tuple[str, ...]]:
     """
     if op.call:
         expression = op.call.replace(":", ".")
-    elif op.sym.name.startswith("torch."):
+    elif op.sym.name.startswith(("torch.", "thunder.")):
         expression = op.sym.name
     else:
         expression = f"torch.ops.{op.sym.name}" + (".default" if op.sym.name.count(".") == 1 else "")
@@ -183,13 +183,18 @@ def _modules(trace: Trace) -> Iterator[str]:
     """The modules whose names the text of a trace uses."""
     if any(isinstance(param.type, TensorType) for param in trace.params):
         yield "torch"
-    for call in {op.call for op in trace.ops if op.fused is None}:
-        yield call.partition(":")[0] if call else "torch"
+    for call, name in {(op.call, op.sym.name) for op in trace.ops if op.fused is None}:
+        yield call.partition(":")[0] if call else _home(name)
     for leaf in tree.leaves([(op.args, op.kwargs) for op in trace.ops] + [trace.result]):
         if type(leaf) is Const:
             yield from names_in(leaf.text)
         elif type(leaf) is Number:
             yield from names_in(leaf.text) & NUMBER_MODULES
+
+
+def _home(name: str) -> str:
+    """The module that a symbol which nobody lowered is called from."""
+    return name.rpartition(".")[0] if name.startswith("thunder.") else "torch"
 
 
 @lru_cache(maxsize=1024)

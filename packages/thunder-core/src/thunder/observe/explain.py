@@ -19,6 +19,7 @@ from thunder.ir.types import TensorType, Var
 from thunder.observe.history import Note, history_of
 from thunder.observe.measured import measured_table
 from thunder.observe.regions import fused_results, regions_table
+from thunder.passes.chains import title
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -149,11 +150,11 @@ def _row(op: BoundSymbol, fused: Mapping[Var, str]) -> Row:
     types = f"{', '.join(inputs)} -> {', '.join(outputs)}"
     chosen = op.selection
     if chosen is None:
-        return Row(op.source, op.sym.name, types, "", ())
+        return Row(op.source, title(op), types, "", ())
     executor = f"{chosen.executor} ({chosen.detail})" if chosen.detail else chosen.executor
     if op.outputs and all(v in fused for v in op.outputs):
         executor = f"{fused[op.outputs[0]]} region"
-    return Row(op.source, op.sym.name, types, executor, chosen.refusals)
+    return Row(op.source, title(op), types, executor, chosen.refusals)
 
 
 def _operations_table(record: CompilationRecord) -> Table:

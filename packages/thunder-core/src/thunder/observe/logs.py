@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from thunder.ir.trace import Stage, Trace
 from thunder.observe.history import Note
+from thunder.passes.chains import title
 from thunder.plugins import registry
 
 if TYPE_CHECKING:
@@ -59,5 +60,5 @@ def _claim_lines(every: list[Trace]) -> list[str]:
                 refusals = "".join(
                     f"; {refusal.executor} refused: {refusal.reason}" for refusal in op.selection.refusals
                 )
-                lines.append(f"{op.source or '?'}: {op.sym} runs on {op.selection.executor}{refusals}")
+                lines.append(f"{op.source or '?'}: {title(op)} runs on {op.selection.executor}{refusals}")
     return lines

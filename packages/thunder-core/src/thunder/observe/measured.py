@@ -24,6 +24,8 @@ def measured_table(decisions: Sequence[Decision]) -> Table:
     for decision in decisions:
         times = "\n".join(f"{label} {cost.seconds * 1e6:.1f}" for label, cost in decision.costs.items())
         origin = f"{ORIGINS[decision.origin]}: {decision.why}" if decision.why else ORIGINS[decision.origin]
-        name = decision.what.replace("torch.nn.functional.", "F.")
-        table.add_row(f"{name}{decision.signature}", times, decision.chosen, origin)
+        call = f"{decision.what}{decision.signature}"
+        for long, short in (("torch.nn.functional.", "F."), ("thunder.prims.structural.", "")):
+            call = call.replace(long, short)
+        table.add_row(call, times, decision.chosen, origin)
     return table

@@ -19,6 +19,7 @@ from thunder.ir.trace import Names
 from thunder.ir.types import TensorType, Var
 from thunder.lang.names import resolve_symbol
 from thunder.lang.values import to_torch
+from thunder.passes.chains import CHAIN
 from thunder.passes.functionalize import Memory
 
 
@@ -42,7 +43,7 @@ class Bodies:
     def _opened(
         self, op: BoundSymbol, needs: tuple[bool, ...], names: Names, record: Callable[..., Rule | None]
     ) -> list[BoundSymbol] | None:
-        if not op.sym.name.startswith("torch."):
+        if not op.sym.name.startswith("torch.") and op.sym.name != CHAIN:
             return None
         call, inputs = formal_call(op, needs)
         key = (record, op.sym.name, tree.freeze((call.args, call.kwargs)))

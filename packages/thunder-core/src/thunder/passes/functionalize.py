@@ -7,26 +7,21 @@ input or with each other are made from it by the recorded view operations, both 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from thunder.capture.fakes import has_derivative, result_types
 from thunder.capture.log import Capture, Place
 from thunder.errors import CaptureError
-from thunder.ir import tree
-from thunder.ir.effects import MEMORY, RANDOM, Access, Effect
+from thunder.ir.effects import MEMORY, Access, Effect
 from thunder.ir.symbol import BoundSymbol, Phase, Symbol
 from thunder.ir.trace import Names, Stage, Trace
-from thunder.ir.types import Const, TensorType, Var
-from thunder.lang.bind import bind
-from thunder.lang.names import canonical_name, resolve_symbol
+from thunder.ir.types import TensorType, Var
 from thunder.lang.numbers import number
 from thunder.lang.values import difference
 from thunder.passes.aliases import alias_results
-from thunder.passes.storages import Members, geometry, tensor, writes_of
-from thunder.prims.facts import appending_operator, functional_operators, with_defaults
-from thunder.prims.structural import ArgPath
+from thunder.passes.forms import renamed, without_mutation
+from thunder.passes.storages import Members, geometry, repeats, tensor, writes_of
 
 _STRUCTURAL = "thunder.prims.structural"
 
@@ -36,6 +31,7 @@ def functionalize(capture: Capture) -> Trace:
     memory = Memory(capture)
     for index, op in enumerate(capture.trace.ops):
         memory.run(index, op)
+    memory.check_results()
     epilogue = memory.write_backs()
     result, early, late = alias_results(capture, memory.read, memory.names)
     return Trace(
@@ -55,12 +51,17 @@ def _written_storages(capture: Capture) -> list[int]:
 
 @dataclass
 class _Storage:
-    """A storage that is written: its base variable, the inputs to write back, and a count of the writes so far."""
+    """A storage that is written: its base variable, the inputs in it, and a count of the writes so far.
+
+    values: its elements now, as each autograd history has them: by the variable that it begins with; True: the history
+    that the memory has from the start; False: none. loud: the histories that have seen a write.
+    """
 
     base: Var
     inputs: tuple[Var, ...]
+    values: dict[Var | bool, Var]
     version: int = 0
-    loud: bool = False  # some write was seen by autograd
+    loud: set[Var | bool] = field(default_factory=set)
 
 
 class Memory:
@@ -92,7 +93,7 @@ class Memory:
         inputs = {v: self.read(v) for v in op.inputs}
         if not handles:
             changed = any(old is not new for old, new in inputs.items())
-            self.ops.append(_renamed(op, inputs) if changed else op)
+            self.ops.append(renamed(op, inputs) if changed else op)
             self._born(op)
             return
         quiet = index in self._capture.grad_off
@@ -100,16 +101,39 @@ class Memory:
             handle: replace(type, requires_grad=type.requires_grad and not quiet)
             for handle, type in zip(handles, self._capture.written[index])
         }
-        for handle, value in self._mutated(op, handles, inputs, types).items():
+        values = {handle: Var(self.names.fresh(handle.name), types[handle]) for handle in handles}
+        self.ops.append(without_mutation(op, values, inputs))
+        for handle, value in values.items():
             self._write(handle, value, quiet)
         self._born(op)
 
+    def check_results(self) -> None:
+        """Raise CaptureError for a result with a history of its own in memory that the caller sees otherwise too."""
+        trace, places = self._capture.trace, self._places
+        own = {v for v, root in self._capture.apart.items() if root not in trace.params}
+        for var in (v for v in trace.results if v in own and tensor(self.read(v)).requires_grad):
+            other = next((v for v in (*trace.params, *trace.results) if v is not var and _beside(v, var, places)), None)
+            if other is not None:
+                raise CaptureError(
+                    f"{var.name}, detached from its memory, is overwritten with values that require grad",
+                    why=f"the caller gets it and {other.name}: the same memory with two histories",
+                    fix="detach the values, or clone the tensor that is written",
+                )
+
     def write_backs(self) -> list[BoundSymbol]:
         """The copies of the written inputs' final values into the inputs."""
-        return [self._write_back(s, var) for s in self._storages.values() for var in s.inputs]
+        return [self._write_back(s, var) for s in self._storages.values() for var in s.inputs if self._is_told(s, var)]
+
+    def _is_told(self, state: _Storage, var: Var) -> bool:
+        """False for an input if the base of its memory is one too, and brings values and history to the caller."""
+        known = {self._root(state.base, state)} if state.base in state.inputs else set[Var | bool]()
+        return var is state.base or not known or self._root(var, state) in state.loud - known
 
     def _write_back(self, state: _Storage, var: Var) -> BoundSymbol:
-        name = "torch.Tensor.copy_" if state.loud else f"{_STRUCTURAL}.write_silently"
+        seen = f"{_STRUCTURAL}.write_once" if repeats(tensor(var)) else "torch.Tensor.copy_"
+        name = seen if self._root(var, state) in state.loud else f"{_STRUCTURAL}.write_silently"
+        if not self._capture.moved.intersection(state.inputs):
+            name = f"{_STRUCTURAL}.write_unseen"
         effect = Effect(MEMORY, Access.WRITE, var)
         return BoundSymbol(Symbol(name), (var, self.read(var)), effects=(effect,), phase=Phase.EPILOGUE)
 
@@ -117,9 +141,14 @@ class Memory:
         members = Members.of(self._capture, storage)
         base = members.base()
         if base is not None:
-            return _Storage(base, (base,) if base in members.inputs else ())
+            return self._storage_of(base, members.inputs)
         members.check_covered({handle for op in self._capture.trace.ops for handle in writes_of(op)})
-        return _Storage(self._joined(members, storage), members.inputs)
+        return self._storage_of(self._joined(members, storage), members.inputs)
+
+    def _storage_of(self, base: Var, inputs: Sequence[Var]) -> _Storage:
+        storage = _Storage(base, tuple(inputs), {})
+        storage.values[self._root(base, storage)] = base
+        return storage
 
     def _joined(self, members: Members, storage: int) -> Var:
         """A variable with all elements of a storage that variables reach, where no input covers the others."""
@@ -149,57 +178,42 @@ class Memory:
             if storage is not None:
                 self._values[var] = (var, storage.version)
 
-    def _mutated(
-        self, op: BoundSymbol, handles: list[Var], inputs: dict[Var, Var], types: dict[Var, TensorType]
-    ) -> dict[Var, Var]:
-        """Emit a call without mutation that computes what ``op`` writes; the new value of each handle."""
-        values = {handle: Var(self.names.fresh(handle.name), types[handle]) for handle in handles}
-        effects = tuple(effect for effect in op.effects if effect.state is not MEMORY)
-        functional = _functional_form(op, values, inputs)
-        if functional is not None:
-            self.ops.append(replace(functional, effects=effects))
-            return values
-        fn: Any = Const(callable_text(op.sym.name))
-        args: Sequence[Any] = op.args
-        if op.sym.name == f"{_STRUCTURAL}.call":
-            fn, *args = args
-        paths = tuple(tuple(_paths((args, op.kwargs), handle)) for handle in handles)
-        outs = tree.map_tree(lambda leaf: None if leaf in values else leaf, op.outs)
-        self.ops.append(
-            replace(
-                op,
-                sym=Symbol(f"{_STRUCTURAL}.on_copy"),
-                args=(fn, paths, *tree.substitute(args, inputs)),
-                kwargs=tree.substitute(op.kwargs, inputs),
-                outs=(outs, *values.values()),
-                effects=effects,
-            )
-        )
-        return values
-
     def _write(self, var: Var, value: Var, quiet: bool) -> None:
-        """Let ``var``, and the base of its storage, have a new value."""
+        """Let the storage of ``var`` have a new value. Histories other than that of ``var`` do not see it change."""
         storage = self._storage(var)
         assert storage is not None
-        base = storage.base
-        current = self.read(base)
-        whole = geometry(var, self._places) == geometry(base, self._places)
-        new = value if whole else self._scattered(current, value, var, base)
-        detached = base.type.requires_grad and not var.type.requires_grad  # type: ignore[union-attr]
-        if detached and value.type.requires_grad:  # type: ignore[union-attr]
-            raise CaptureError(
-                f"{var.name}, detached from {base.name}, is overwritten with values that require grad",
-                why="the same memory would have two histories",
-                fix="detach the values, or clone the tensor that is written",
-            )
-        hidden = quiet or detached
-        if hidden and current.type.requires_grad:  # type: ignore[union-attr]
-            new = self._emit(f"{_STRUCTURAL}.with_value", (current, new), base.name, current.type)
+        root, current = self._root(var, storage), self._whole(var, storage)
+        whole = geometry(var, self._places) == geometry(storage.base, self._places)
+        new = value if whole else self._scattered(current, value, var, storage.base)
+        for history, known in storage.values.items():
+            storage.values[history] = new if history is root and not quiet else self._overwritten(known, new)
         storage.version += 1
-        storage.loud = storage.loud or not hidden
-        self._values[base] = (new, storage.version)
-        if whole and var is not base and not hidden:
+        storage.loud |= set() if quiet else {root}
+        if whole and not quiet:
             self._values[var] = (new, storage.version)
+
+    def _overwritten(self, known: Var, new: Var) -> Var:
+        """``new`` with the history of ``known``."""
+        if tensor(known).requires_grad:
+            return self._emit(f"{_STRUCTURAL}.with_value", (known, new), known.name, known.type)
+        return self._detached(new)
+
+    def _detached(self, value: Var) -> Var:
+        if not tensor(value).requires_grad:
+            return value
+        return self._emit("torch.detach", (value,), value.name, replace(tensor(value), requires_grad=False))
+
+    def _root(self, var: Var, storage: _Storage) -> Var | bool:
+        """Which of the histories of a storage ``var`` has."""
+        own = self._capture.apart.get(var)
+        return own or tensor(var).requires_grad or not tensor(storage.base).requires_grad
+
+    def _whole(self, var: Var, storage: _Storage) -> Var:
+        """The elements of a storage now, with the history of ``var``."""
+        root = self._root(var, storage)
+        if root not in storage.values:
+            storage.values[root] = self._detached(storage.values[self._root(storage.base, storage)])
+        return storage.values[root]
 
     def _scattered(self, base_value: Var, value: Var, var: Var, base: Var) -> Var:
         _check_dtype(var, base)
@@ -210,18 +224,13 @@ class Memory:
         return self._emit(f"{_STRUCTURAL}.strided_scatter", args, base.name, type)
 
     def _view_of_base(self, var: Var, storage: _Storage) -> Var:
-        base, current = storage.base, self.read(storage.base)
-        detached = base.type.requires_grad and not var.type.requires_grad  # type: ignore[union-attr]
-        grad = current.type.requires_grad and not detached  # type: ignore[union-attr]
-        type = replace(tensor(var), requires_grad=grad)
-        if geometry(var, self._places) != geometry(base, self._places):
-            _check_dtype(var, base)
-            offset = difference(self._places[var].offset, self._places[base].offset)
-            args = (current, type.shape, type.stride, offset)
-            current = self._emit(f"{_STRUCTURAL}.strided_view", args, var.name, replace(type, requires_grad=grad))
-        if detached and current.type.requires_grad:  # type: ignore[union-attr]
-            current = self._emit("torch.detach", (current,), var.name, type)
-        return current
+        base, current = storage.base, self._whole(var, storage)
+        if geometry(var, self._places) == geometry(base, self._places):
+            return current
+        _check_dtype(var, base)
+        offset = difference(self._places[var].offset, self._places[base].offset)
+        type = replace(tensor(var), requires_grad=tensor(current).requires_grad)
+        return self._emit(f"{_STRUCTURAL}.strided_view", (current, type.shape, type.stride, offset), var.name, type)
 
     def _emit(self, name: str, args: tuple[Any, ...], stem: str, type: Any) -> Var:
         out = self.names.var(stem, type)
@@ -229,67 +238,9 @@ class Memory:
         return out
 
 
-def _functional_form(op: BoundSymbol, values: dict[Var, Var], inputs: dict[Var, Var]) -> BoundSymbol | None:
-    """The call that returns what ``op`` writes, if torch has one; ``values``: the new value of each handle."""
-    handles = list(values)
-    op = _renamed(op, inputs)
-    if op.sym.name.startswith("aten.") and (form := appending_operator(resolve_symbol(op.sym.name))) is not None:
-        return replace(op, sym=Symbol(_name(form)), outs=(*op.outs, *values.values()))
-    if len(handles) != 1 or not op.args or op.args[0] is not inputs[handles[0]] or op.outs is not handles[0]:
-        return None
-    value = values[handles[0]]
-    wanted = replace(tensor(value), requires_grad=False)
-    forms = (form for form in _candidates(op) if result_types(form) == [wanted])
-    if tensor(value).requires_grad:
-        forms = (form for form in forms if has_derivative(form))
-    return next((replace(form, outs=value) for form in forms), None)
-
-
-def _candidates(op: BoundSymbol) -> Iterator[BoundSymbol]:
-    """Calls that may return what an in-place call writes into its first argument."""
-    head, _, last = op.sym.name.rpartition(".")
-    if op.kwargs.get("inplace") is True:
-        yield replace(op, kwargs={key: value for key, value in op.kwargs.items() if key != "inplace"})
-    elif head == "torch.Tensor" and last.endswith("_") and not last.endswith("__"):
-        if any(effect.state is RANDOM for effect in op.effects):
-            return  # torch.normal and torch.bernoulli are other functions than the methods normal_ and bernoulli_
-        yield from (replace(op, sym=Symbol(f"{space}.{last[:-1]}")) for space in ("torch", "torch.Tensor"))
-    elif op.sym.name.startswith("aten."):
-        overload: Any = resolve_symbol(op.sym.name)
-        spelt = with_defaults(overload, op.args)
-        for form in functional_operators(overload):
-            args, kwargs = bind(_name(form), form, spelt, op.kwargs)
-            yield replace(op, sym=Symbol(_name(form)), args=args, kwargs=kwargs)
-
-
-def _name(op: Any) -> str:
-    name = canonical_name(op)
-    assert name is not None
-    return name
-
-
-def _paths(arguments: tuple[Sequence[Any], dict[str, Any]], handle: Var) -> Iterator[ArgPath]:
-    """Every place where the handle stands among the arguments."""
-
-    def search(value: Any, path: ArgPath) -> Iterator[ArgPath]:
-        if value is handle:
-            yield path
-        elif isinstance(value, (tuple, list)):
-            for i, item in enumerate(value):
-                yield from search(item, (*path, i))
-
-    args, kwargs = arguments
-    slots: list[tuple[int | str, Any]] = [*enumerate(args), *kwargs.items()]
-    for key, value in slots:
-        yield from search(value, (key,))
-
-
-def callable_text(name: str) -> str:
-    """The expression for the callable that a symbol names."""
-    if name.startswith(("torch.", "thunder.")):
-        return name
-    namespace, op, *overload = name.split(".")
-    return f"torch.ops.{namespace}.{op}.{overload[0] if overload else 'default'}"
+def _beside(a: Var, b: Var, places: Mapping[Var, Place]) -> bool:
+    """True if two variables lie in one storage."""
+    return a in places and b in places and places[a].storage == places[b].storage
 
 
 def _check_dtype(var: Var, base: Var) -> None:
@@ -299,7 +250,3 @@ def _check_dtype(var: Var, base: Var) -> None:
             why=f"{base.name} is {tensor(base).dtype}: its elements cannot be addressed by the view's strides",
             fix="clone the view first",
         )
-
-
-def _renamed(op: BoundSymbol, mapping: dict[Var, Var]) -> BoundSymbol:
-    return replace(op, args=tree.substitute(op.args, mapping), kwargs=tree.substitute(op.kwargs, mapping))

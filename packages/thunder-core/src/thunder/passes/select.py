@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import torch
 
+from thunder.capture.bodies import is_python
 from thunder.capture.source import warn_at
 from thunder.grad.differentiate import arriving_at, carried
 from thunder.grad.rules import Rules
@@ -18,9 +19,11 @@ from thunder.ir.effects import RANDOM
 from thunder.ir.symbol import BoundSymbol, Phase, Refusal, Selection
 from thunder.ir.trace import Names, Stage, Trace
 from thunder.ir.types import TensorType, Var
+from thunder.lang.names import resolve_symbol
 from thunder.lang.numbers import compiled
 from thunder.lang.values import in_torch, to_torch
 from thunder.passes.bodies import Bodies
+from thunder.passes.chains import as_one, chains_in, target_of, title, told
 from thunder.passes.costs import views
 from thunder.passes.fusers import active_fusers
 from thunder.passes.sites import Sites
@@ -39,6 +42,10 @@ class Selector:
     def __init__(self, executors: Sequence[Executor], options: Mapping[str, Mapping[str, Any]], rules: Rules) -> None:
         self._rules = rules
         self._claiming = [executor for executor in executors if executor.claims]
+        self._targets = _targets(executors)
+        self._chains = [target for target in self._targets if isinstance(target, tuple)]
+        self._heads = {target[0] for target in self._chains}
+        self._claims_prims = any(not name.startswith("torch.") for target in self._targets for name in _each(target))
         self._fusers = {fuser.name: fuser for fuser in active_fusers(executors, options, torch.is_grad_enabled())}
         self._order = [(executor, _targets(executors[place:])) for place, executor in enumerate(executors, 1)]
         self._options = {executor.name: options.get(executor.name, {}) for executor in self._claiming}
@@ -59,7 +66,7 @@ class Selector:
         """Those that can run the operation, in the user's order; who runs it if nobody claims it comes last."""
         refusals: list[Refusal] = []
         for executor in self._claiming if measured else self._asked(op):
-            claim = executor.claim(op.sym.name)
+            claim = executor.claim(target_of(op))
             if claim is None:
                 continue
             cx = self._context(executor, op, dependent, measured)
@@ -83,7 +90,7 @@ class Selector:
         for executor, claimed_later in self._order:
             if executor.claims:
                 yield executor
-            if executor.name in self._fusers and op.sym.name in claimed_later and self._fuses(executor.name, op):
+            if executor.name in self._fusers and target_of(op) in claimed_later and self._fuses(executor.name, op):
                 return
 
     def _fuses(self, name: str, op: BoundSymbol) -> bool:
@@ -97,31 +104,65 @@ class Selector:
         parameters: the variables that call sites are named after.
         """
         dependent = {v for v in trace.params if isinstance(v.type, TensorType) and v.type.requires_grad}
-        ops = self._selected(trace.ops, dependent, Names.of(trace), Sites(parameters))
+        ops = self._selected(trace.ops, trace.results, dependent, Names.of(trace), Sites(parameters))
         return trace.with_ops(ops, stage=Stage.SELECTED, made_by="select")
 
     def _selected(
-        self, ops: Iterable[BoundSymbol], dependent: set[Var], names: Names, sites: Sites
+        self, ops: Sequence[BoundSymbol], results: Iterable[Var], dependent: set[Var], names: Names, sites: Sites
     ) -> list[BoundSymbol]:
-        selected: list[BoundSymbol] = []
-        for op in ops:
-            site = sites.name(op) if self._is_target(op) else ""
-            selection = self.choose(op, dependent, site)
+        chains = {run[-1]: run for run in chains_in(ops, results, self._chains)}
+        named: list[str] = []
+        selected: list[list[BoundSymbol]] = []
+        for place, op in enumerate(ops):
+            named.append(sites.name(op) if self._is_target(op) else "")
+            selected.append(self._settled(op, named[-1], dependent, names, sites))
+            run = chains.get(place, ())
+            if not run or not dependent.isdisjoint(v for part in run for v in ops[part].outputs):
+                continue
+            chain, parts = as_one([ops[part] for part in run]), [op for part in run for op in selected[part]]
+            selection = self._joined(chain, parts, named[run[0]])
+            if selection.claim is None:
+                selected[place] = told(selected[place], chain, selection.refusals)
+                continue
+            for part in run:
+                selected[part] = []
+            selected[place] = [replace(chain, selection=selection)]
+        return [op for parts in selected for op in parts]
+
+    def _settled(
+        self, op: BoundSymbol, site: str, dependent: set[Var], names: Names, sites: Sites
+    ) -> list[BoundSymbol]:
+        """The operation with its selection, or the parts that stand for it with theirs."""
+        selection = self.choose(op, dependent, site)
+        parts = None
+        if selection.claim is None and self._claiming and op.phase is Phase.FORWARD:
+            parts = self._parts(op, dependent, names, sites)
+        if parts is not None and not self._opened(op, selection, parts, dependent):
             parts = None
-            if selection.claim is None and self._claiming and op.phase is Phase.FORWARD:
-                parts = self._parts(op, dependent, names, sites)
-            if parts is not None and not self._opened(op, selection, parts, dependent):
-                parts = None
-            sites.follow(op)
-            dependent.update(carried(op, dependent))
-            selected += [replace(op, selection=selection)] if parts is None else parts
-        return selected
+        sites.follow(op)
+        dependent.update(carried(op, dependent))
+        return [replace(op, selection=selection)] if parts is None else parts
+
+    def _joined(self, chain: BoundSymbol, parts: Sequence[BoundSymbol], site: str) -> Selection:
+        """Who runs a chain as one call; without a claim where its parts stand for it."""
+        selection = next(self._candidates(chain, frozenset(), site))
+        if selection.claim is None:
+            return selection
+        ranks = {executor.name: rank for rank, executor in enumerate(self._claiming)}
+        takers = [part.selection.executor for part in parts if part.selection and part.selection.claim]
+        earlier = next((name for name in takers if ranks[name] < ranks[selection.executor]), None)
+        if earlier is None:
+            return selection
+        refusal = Refusal(selection.executor, f"{earlier} comes before it")
+        return Selection(native_executor(chain), None, (*selection.refusals, refusal))
 
     def _is_target(self, op: BoundSymbol) -> bool:
-        return any(executor.claim(op.sym.name) for executor in self._claiming)
+        return op.sym.name in self._targets or op.sym.name in self._heads
 
     def _parts(self, op: BoundSymbol, dependent: Set[Var], names: Names, sites: Sites) -> list[BoundSymbol] | None:
         """The operations of a composite's body, if an executor claims one of them."""
+        if op.sym.name.startswith("torch.") and not (self._claims_prims or is_python(resolve_symbol(op.sym.name))):
+            return None  # a built-in is made of ATen operators
         body = self._bodies.open(op, names)
         if body is None or not any(self._is_target(part) or part.sym.name.startswith("torch._C.") for part in body):
             return None  # (a built-in behind a Python function is looked into)
@@ -130,7 +171,7 @@ class Selector:
             return None  # recorded without gradients, which ATen operators could not tell
         if flows and any(map(_draws, body)):
             return None  # PyTorch differentiates a draw only as a part of the whole
-        parts = self._selected(body, set(dependent) if flows else set(), names, sites)
+        parts = self._selected(body, op.outputs, set(dependent) if flows else set(), names, sites)
         return parts if any(part.selection is not None and part.selection.claim for part in parts) else None
 
     def _opened(self, op: BoundSymbol, whole: Selection, parts: list[BoundSymbol], dependent: Set[Var]) -> bool:
@@ -167,12 +208,16 @@ def _unless_failing(executor: Executor, op: BoundSymbol, fn: Callable[[], T]) ->
     except Exception as error:
         if os.environ.get("THUNDER_STRICT") == "1" or compiled() is not None:
             raise  # it may be the symbolic sizes that it cannot take: the program is compiled without them
-        warn_at(op.source, f"{executor.name} is not used for {op.sym} at {op.source}: {error}")
+        warn_at(op.source, f"{executor.name} is not used for {title(op)} at {op.source}: {error}")
         return No(f"it failed: {getattr(error, 'why', '') or getattr(error, 'what', '') or error}")
 
 
-def _targets(executors: Iterable[Executor]) -> frozenset[str]:
+def _targets(executors: Iterable[Executor]) -> frozenset[str | tuple[str, ...]]:
     return frozenset(claim.target for executor in executors for claim in executor.claims)
+
+
+def _each(target: str | tuple[str, ...]) -> tuple[str, ...]:
+    return (target,) if isinstance(target, str) else target
 
 
 def _draws(op: BoundSymbol) -> bool:

@@ -39,8 +39,9 @@ class Members:
         spans = {var: span(tensor(var), self.places[var]) for var in self.all}
         self._check_histories()
 
-        def reach(var: Var) -> tuple[int, bool]:
-            return spans[var][1] - spans[var][0], tensor(var).requires_grad
+        def reach(var: Var) -> tuple[int, bool, bool]:
+            size = spans[var][1] - spans[var][0]
+            return size, not repeats(tensor(var)), tensor(var).requires_grad
 
         base = max(self.inputs, key=reach) if self.inputs else self.all[0]
         low, high = spans[base]
@@ -117,6 +118,11 @@ def span(type: TensorType, place: Place) -> tuple[int, int]:
         return start, start
     reach = sum((extent - 1) * stride for extent, stride in zip(type.shape, type.stride))
     return start, start + (reach + 1) * size
+
+
+def repeats(type: TensorType) -> bool:
+    """True if the tensor is expanded: it has elements several times."""
+    return any(step == 0 and size != 1 for size, step in zip(type.shape, type.stride or ()))
 
 
 def _is_dense(var: Var, size: int) -> bool:

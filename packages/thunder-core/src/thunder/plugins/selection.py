@@ -67,6 +67,9 @@ def _items(spec: Spec) -> list[Item]:
         spec = [name for part in spec.split(",") if (name := part.strip())]
     if not isinstance(spec, Sequence):
         raise _unusable(spec)
+    for item in spec:
+        if isinstance(item, str) and "," in item:
+            raise _unusable(item, f"write {[name.strip() for name in item.split(',')]}, or that text without a list")
     return [... if item == "..." else item for item in spec]
 
 
@@ -105,8 +108,8 @@ def _check_targets(executor: Executor) -> None:
         )
 
 
-def _unusable(item: object) -> PluginError:
-    return PluginError(f"{item!r} names no executor", fix='write a name, an Executor, ... or "-name"')
+def _unusable(item: object, fix: str = 'write a name, an Executor, ... or "-name"') -> PluginError:
+    return PluginError(f"{item!r} names no executor", fix=fix)
 
 
 def _by_name(sorter: TopologicalSorter[str]) -> Iterator[str]:

@@ -89,10 +89,11 @@ class Op:
     """A symbol that the executor can run.
 
     name: dotted, under the executor's name (``"example.gelu"``).
-    impl: what runs: called with the arguments, and with ``states=(handle, ...)`` in the order of ``effects`` if there
-        are any. The closer of a state kind is called with all the handles that were touched, and returns None.
+    impl: what runs: called with the arguments, and with ``states=(instance, ...)`` in the order of ``effects`` if it
+        touches states that have instances. The closer of a state kind is called with all that were touched, and
+        returns None.
     meta: what runs on fake tensors to find the types of the results; ``impl`` itself if absent.
-    effects: the state kinds that it touches.
+    effects: the state kinds that it touches: the executor's own, and ``"torch.random"`` if it moves a generator.
     """
 
     name: str
@@ -144,16 +145,25 @@ class ClaimContext:
 class Claim:
     """What the executor can run: calls of ``target`` that ``check`` accepts.
 
-    target: a canonical torch symbol (``"torch.nn.functional.linear"``) or an ATen operator (``"aten.mm"``).
+    target: a canonical torch symbol (``"torch.nn.functional.linear"``) or an ATen operator (``"aten.mm"``); or a
+        *chain*, several torch symbols (``("torch.nn.functional.linear", "torch.nn.functional.gelu")``): calls of which
+        each is all that reads what the one before it returned, as its first argument.
     check: ``(cx: ClaimContext, *args, **kwargs) -> Yes() | No(reason)``, with a TensorType for each tensor; absent:
         always yes. In a program for many sizes some are ``torch.SymInt``: what is asked about them becomes a condition
         of the program. Where the check raises for that, the program is compiled for each size on its own.
     lower: a function of the target's arguments (and ``cx``, as in ``Grad``), used when no gradient is needed; absent:
-        the target runs as it is.
+        the target runs as it is. Where the target draws random numbers, a derivative of its derivative is taken
+        through ``lower``, which so draws the same numbers as the rules in ``grad``.
     grad: used when a gradient is needed; absent: the derivative is the target's own.
+
+    A chain is one call where no gradient is needed and none of its calls has an effect. (A derivative reads the values
+    between the calls, which are what it does without: in training its calls stay apart, each with its own.) It needs
+    ``lower`` and has no ``grad``. Its rules take what ``thunder.prims.structural.chain`` takes: the first function
+    before its arguments, and for the others ``then=((function, arguments but the first, keywords), ...)``. It comes
+    before what the executor, or a later one, claims of its calls; what an earlier one claims stays apart.
     """
 
-    target: str
+    target: str | tuple[str, ...]
     _: KW_ONLY
     check: str | None = None
     lower: str | None = None
@@ -186,7 +196,7 @@ class Fuser:
     region's names are canonical, so that equal ones are equal traces whatever layer or program they come from.
     ``cx`` is the ``ClaimContext`` of the executor (``options``, ``cache_key``).
 
-    supports: ``(cx, op: BoundSymbol) -> Yes() | No(reason)``: whether an ATen operation may be part of a region.
+    supports: ``(cx, op: BoundSymbol) -> Yes() | No(reason)``: whether an operation may be part of a region.
     compile: ``(cx, region: Trace) -> callable``, or a ``concurrent.futures.Future`` of one where it is compiled in the
         background: all regions of a program are started before the first is waited for. The callable takes the
         region's parameters by position and returns a tuple of its results. If either raises, the region runs unfused.
@@ -195,10 +205,12 @@ class Fuser:
     absorbs: the names of the state kinds whose effects a region may hold; operations with others stay outside.
     overhead: microseconds that a call of what it compiles takes beyond a call of a PyTorch operator, without its work.
 
-    What is asked of it: ``supports`` sees ATen operations (``op.sym.name`` is ``"aten.…"``), views included, whose
-    tensors have elements; equal calls of a program are asked for once. A region holds its own views of what it reads
+    What is asked of it: ``supports`` sees ATen operations (``op.sym.name`` is ``"aten.…"``), views included, and calls
+    of the executor's own symbols, which count as cheap as arithmetic; their tensors have elements, and equal calls of
+    a program are asked for once. A region holds its own views of what it reads
     and makes; its results are never views, and are distinct. Each has the type of its variable in
     ``region.result``, strides included, and owns its memory. Types in a region never say ``requires_grad``.
+    The parameters in ``region.spent`` are dead after it: the callable may write into their memory, and return it.
     The core asks ``pays`` where its own model (bytes moved, calls, peak memory) says that the region is worth it.
     Each executor with a fuser has an integer option ``fuel``, which ``cx.options`` does not show: at most so many
     regions of a program are fused. What the callable raises when it runs is told as a warning, and from then on the
@@ -265,7 +277,7 @@ class Executor:
         """Its state kind of that full name, if it has one."""
         return self._states.get(kind)
 
-    def claim(self, target: str) -> Claim | None:
+    def claim(self, target: str | tuple[str, ...]) -> Claim | None:
         """Its claim on a target, if it has one."""
         return self._claims.get(target)
 
@@ -282,7 +294,7 @@ class Executor:
         return {state.name: state for state in self.states}
 
     @functools.cached_property
-    def _claims(self) -> dict[str, Claim]:
+    def _claims(self) -> dict[str | tuple[str, ...], Claim]:
         return {claim.target: claim for claim in self.claims}
 
 

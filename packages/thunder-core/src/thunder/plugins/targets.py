@@ -15,7 +15,9 @@ from thunder.plugins.validate import Fault, import_strings
 @functools.cache
 def unknown_targets(executor: Executor) -> tuple[Fault, ...]:
     """One fault for each claim that no call can match: on nothing in PyTorch, or on a name that is not canonical."""
-    return tuple(fault for claim in executor.claims if (fault := _fault(claim.target)) is not None)
+    targets = [claim.target for claim in executor.claims]
+    names = [name for target in targets for name in ((target,) if isinstance(target, str) else target)]
+    return tuple(fault for name in names if (fault := _fault(name)) is not None)
 
 
 def unresolved(executor: Executor) -> tuple[Fault, ...]:

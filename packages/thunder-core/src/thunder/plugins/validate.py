@@ -7,8 +7,6 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from packaging.specifiers import InvalidSpecifier, SpecifierSet
-
 from thunder.ir.effects import RANDOM, StateKind
 from thunder.plugins.needs import Cuda, Distribution, Modules, Probe
 from thunder.plugins.options import FUEL
@@ -60,7 +58,7 @@ def validate(executor: Executor) -> tuple[Fault, ...]:
     """Everything that is wrong with an executor. Whether claim targets exist is the business of ``targets``."""
     if structure := tuple(_structure(executor)):
         return structure  # nothing else can be asked of a specification of the wrong shape
-    rules = (_identity, _needs, _prefixes, _duplicates, _effects, _closers, _fuser, _imports, _options)
+    rules = (_identity, _needs, _prefixes, _duplicates, _chains, _effects, _closers, _fuser, _imports, _options)
     return tuple(fault for rule in rules for fault in rule(executor))
 
 
@@ -101,6 +99,8 @@ def _structure(executor: Executor) -> Iterator[Fault]:
     for item in (item for field in ("symbols", "claims") for item in _items(getattr(executor, field))):
         if isinstance(item, Op):
             yield from _tuple_of(f"symbol {item.name!r}, effects", item.effects, (Touch,))
+        if isinstance(item, Claim) and not isinstance(item.target, str):
+            yield from _tuple_of("claim, target", item.target, (str,))
         if isinstance(item, Claim) and not isinstance(item.grad, Grad | None):
             yield Fault("structure", f"claim on {item.target!r}", f"grad is {item.grad!r}", "make it a Grad")
 
@@ -138,11 +138,7 @@ def _identity(executor: Executor) -> Iterator[Fault]:
 
 def _needs(executor: Executor) -> Iterator[Fault]:
     for need in executor.needs:
-        if not isinstance(need, Distribution):
-            continue
-        try:
-            SpecifierSet(need.specifier)
-        except InvalidSpecifier:
+        if isinstance(need, Distribution) and not need.is_valid:
             yield Fault("need", f"need {need.name!r}", f"invalid specifier {need.specifier!r}", 'such as ">=2.0,<3"')
 
 
@@ -155,7 +151,7 @@ def _prefixes(executor: Executor) -> Iterator[Fault]:
 
 
 def _duplicates(executor: Executor) -> Iterator[Fault]:
-    names = {
+    names: dict[str, list[str | tuple[str, ...]]] = {
         "symbol": [op.name for op in executor.symbols],
         "state": [state.name for state in executor.states],
         "claim on": [claim.target for claim in executor.claims],
@@ -167,8 +163,26 @@ def _duplicates(executor: Executor) -> Iterator[Fault]:
                 yield Fault("duplicate", f"{what} {name!r}", f"declared {count} times", "keep one")
 
 
+def _chains(executor: Executor) -> Iterator[Fault]:
+    for claim in executor.claims:
+        where = f"claim on {claim.target!r}"
+        if isinstance(claim.target, str):
+            continue
+        if len(claim.target) < 2:
+            yield Fault("chain", where, "a chain has two calls or more", "for one, write its name")
+        for name in claim.target:
+            if not name.startswith("torch."):
+                yield Fault("chain", where, f"{name!r} is no torch symbol", "write the calls of programs")
+        if claim.lower is None:
+            yield Fault("chain", where, "nothing runs it as one call", "give it lower=…")
+        if claim.grad is not None:
+            yield Fault(
+                "chain", where, "it is one call only where no gradient is needed", "claim its calls for training"
+            )
+
+
 def _effects(executor: Executor) -> Iterator[Fault]:
-    declared = [state.name for state in executor.states]
+    declared = [RANDOM.name, *(state.name for state in executor.states)]
     for op in executor.symbols:
         for touch in op.effects:
             if touch.kind not in declared:

@@ -14,6 +14,9 @@ _HIDDEN_WRITES = {
     "aten::miopen_batch_norm": ((3, 4), 5),
 }
 
+_HIDDEN_VIEWS = frozenset({"aten::_unsafe_view", "aten::unsafe_split", "aten::unsafe_split_with_sizes"})
+"""Operators whose results are views, without a declaration in the schema: autograd does not track them."""
+
 
 def draws(op: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """True if a call draws from a random generator. What has a dropout (attention) draws for nothing else."""
@@ -53,7 +56,7 @@ def is_view(op: torch._ops.OpOverload) -> bool:
     """True if the operator's results, one or a list, share the memory of its first argument and it writes nothing."""
     arguments = op._schema.arguments
     info = arguments[0].alias_info if arguments else None
-    return op is torch.ops.aten._unsafe_view.default or (info is not None and not info.is_write)
+    return op._schema.name in _HIDDEN_VIEWS or (info is not None and not info.is_write)
 
 
 @cache
@@ -69,6 +72,13 @@ def makes_new_tensors(op: torch._ops.OpOverload) -> bool:
     """True if the operator's results are other tensors than its arguments; a composite (``to``) may return one."""
     composite = op.has_kernel_for_dispatch_key(torch._C.DispatchKey.CompositeImplicitAutograd)
     return not composite and not op._schema.is_mutable
+
+
+@cache
+def takes_out(op: torch._ops.OpOverload) -> bool:
+    """True if the operator has a variant of the same arguments that writes its one result into ``out=``."""
+    out = getattr(op.overloadpacket, "out", None)
+    return out is not None and len(op._schema.returns) == 1 and _parameters(out)[:-1] == _parameters(op)
 
 
 @cache

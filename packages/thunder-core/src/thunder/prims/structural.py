@@ -94,15 +94,25 @@ def gradients(
 def with_value(t: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
     """``value`` in place of ``t`` behind autograd's back: gradients flow to ``t`` as if nothing had been written."""
     out = strided_clone(t)
-    with torch.no_grad():
-        out.copy_(value)
+    write_silently(out, value)
     return out
+
+
+def write_once(t: torch.Tensor, value: torch.Tensor) -> None:
+    """Copy ``value`` into ``t``, each element once where ``t`` is expanded."""
+    once = _once(t.shape, t.stride())
+    t[once].copy_(value[once])
 
 
 def write_silently(t: torch.Tensor, value: torch.Tensor) -> None:
     """Copy ``value`` into ``t`` as a program does under ``torch.no_grad()``."""
     with torch.no_grad():
-        t.copy_(value)
+        write_once(t, value)
+
+
+def write_unseen(t: torch.Tensor, value: torch.Tensor) -> None:
+    """Copy ``value`` into ``t`` as kernels do that do not say so: its version counter does not move."""
+    write_once(t.data, value)
 
 
 def in_grad_mode(op: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -114,6 +124,22 @@ def in_grad_mode(op: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
 def call(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """Call a Python callable that has no name in the torch API (``MyFunction.apply``)."""
     return fn(*args, **kwargs)
+
+
+def chain(
+    fn: Callable[..., Any],
+    *args: Any,
+    then: tuple[tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]], ...],
+    **kwargs: Any,
+) -> Any:
+    """Calls in a row: ``fn(*args, **kwargs)``, then each of ``then`` on what the one before it returned.
+
+    then: functions, each with the arguments that follow its first, and its keywords.
+    """
+    value = fn(*args, **kwargs)
+    for function, others, keywords in then:
+        value = function(value, *others, **keywords)
+    return value
 
 
 def laid_out(t: torch.Tensor, stride: tuple[int, ...]) -> torch.Tensor:

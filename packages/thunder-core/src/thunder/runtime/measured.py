@@ -21,7 +21,7 @@ from thunder.plugins.spec import Executor
 from thunder.runtime.trial import Subject, trial
 
 OPENED = "its parts"
-"""The label of a composite that is opened because somebody runs one of its parts."""
+"""The label of what a composite, or a chain, is made of, where that runs in its place."""
 
 
 class MeasuringSelector(Selector):
@@ -47,6 +47,17 @@ class MeasuringSelector(Selector):
         decision = self._decide(op, {label: [replace(op, selection=s)] for label, s in by_label.items()}, dependent)
         if decision is None or not decision.costs:
             return super().choose(op, dependent, site)
+        return _with_times(by_label[decision.chosen], decision)
+
+    def _joined(self, chain: BoundSymbol, parts: Sequence[BoundSymbol], site: str) -> Selection:
+        *able, native = self._candidates(chain, frozenset(), site, measured=True)
+        if not able:
+            return native
+        by_label = {**{_label(candidate): candidate for candidate in able}, OPENED: native}
+        ops = {label: [replace(chain, selection=s)] if s.claim else parts for label, s in by_label.items()}
+        decision = self._decide(chain, ops, frozenset())
+        if decision is None or not decision.costs:
+            return super()._joined(chain, parts, site)
         return _with_times(by_label[decision.chosen], decision)
 
     def _opened(self, op: BoundSymbol, whole: Selection, parts: list[BoundSymbol], dependent: Set[Var]) -> bool:

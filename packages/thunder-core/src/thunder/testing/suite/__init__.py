@@ -13,7 +13,8 @@ Each test is parametrised by what the executor declares; what it does not have i
     PLUGIN = "mine.plugin"                          # the module of its hooks, where EXECUTOR is no name
     OPTIONS = {"mine.precision": "high"}
 
-Samples of targets without ``SAMPLES`` come from PyTorch's own database of operators.
+Samples of targets without ``SAMPLES`` come from PyTorch's own database of operators. Those of a chain are calls of
+``thunder.prims.structural.chain``, under the tuple of its targets.
 """
 
 import pytest

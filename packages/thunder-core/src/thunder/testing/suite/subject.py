@@ -35,7 +35,7 @@ class Subject:
     dtypes: tuple[torch.dtype, ...] = (torch.float32,)
     tolerance: Mapping[str, float] = field(default_factory=dict)
     options: Mapping[str, Any] = field(default_factory=dict)
-    own_samples: Mapping[str, Any] = field(default_factory=dict)
+    own_samples: Mapping[str | tuple[str, ...], Any] = field(default_factory=dict)
     asked: Executor | None = None
 
     @classmethod
@@ -54,7 +54,7 @@ class Subject:
             getattr(module, "SAMPLES", {}),
         )
 
-    def samples(self, target: str) -> list[Sample]:
+    def samples(self, target: str | tuple[str, ...]) -> list[Sample]:
         """Calls of a target, as PyTorch gives them and with strides."""
         make = self.own_samples.get(target)
         plain = [s for dtype in self.dtypes for s in _samples(target, self.device, dtype, make)]
@@ -74,7 +74,7 @@ class Subject:
         return (sample for sample in self.samples(claim.target) if self.takes(claim, sample))
 
     def takes(self, claim: Claim, sample: Sample) -> bool:
-        """Whether the executor takes the call, as in training."""
+        """Whether the executor takes the call, as in training where that is what it can."""
         jitted = self.jit(sample)
         jitted(*sample.inputs())
         claims = [op.selection.claim for op in selected(jitted).ops if op.selection is not None and op.selection.claim]
@@ -90,7 +90,7 @@ class Subject:
 
 
 @functools.cache
-def _samples(target: str, device: str, dtype: torch.dtype, make: Any) -> list[Sample]:
+def _samples(target: str | tuple[str, ...], device: str, dtype: torch.dtype, make: Any) -> list[Sample]:
     return samples_of(target, device, dtype, make)
 
 
@@ -133,7 +133,11 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     executor = _executor(metafunc.module)
     claims = executor.claims
     for name, values, ids in (
-        ("claim", claims, [claim.target for claim in claims]),
+        (
+            "claim",
+            claims,
+            [claim.target if isinstance(claim.target, str) else "+".join(claim.target) for claim in claims],
+        ),
         ("differentiable", [c for c in claims if c.grad], [c.target for c in claims if c.grad]),
         ("state", executor.states, [state.name for state in executor.states]),
     ):
