@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -18,11 +18,12 @@ from thunder_inductor import inductor
 
 @dataclass(frozen=True)
 class Graph:
-    """A graph, with the inputs it was made from."""
+    """A graph, with the inputs it was made from. spent: the positions of those that may be overwritten."""
 
     module: GraphModule
     mode: FakeTensorMode
     inputs: tuple[torch.Tensor, ...]
+    spent: tuple[int, ...] = ()
 
     @property
     def results(self) -> tuple[torch.Tensor, ...]:
@@ -65,7 +66,7 @@ def graph_of_region(region: Trace) -> Graph:
     for var, made in zip(region.result, graph.results, strict=True):
         if (tuple(made.shape), tuple(made.stride()), made.dtype) != (var.type.shape, var.type.stride, _dtype(var.type)):
             raise ValueError(f"{var.name} is {var.type} of strides {var.type.stride}, and Inductor makes {made}")
-    return graph
+    return replace(graph, spent=tuple(place for place, v in enumerate(region.params) if v in region.spent))
 
 
 def operator(op: BoundSymbol) -> torch._ops.OpOverload:

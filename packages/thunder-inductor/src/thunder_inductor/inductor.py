@@ -2,6 +2,7 @@
 
 | name | PyTorch |
 | --- | --- |
+| ``TracingContext.fw_metadata`` with ``bw_donated_idxs`` | 2.10 to 2.14 |
 | ``compile_fx.compile_fx_inner``, ``decomposition.select_decomp_table``, ``graph.GraphLowering`` | 2.10 to 2.14 |
 | ``async_compile.AsyncCompile`` with ``cpp_pybinding`` and ``wait``, which generated modules call | 2.10 to 2.14 |
 | ``cpp_builder.CppBuilder``, ``CppTorchDeviceOptions`` | 2.10 to 2.14 |
@@ -18,6 +19,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Protocol
 
 import torch
@@ -88,22 +90,27 @@ def external(graph: GraphModule, mode: FakeTensorMode, inputs: Sequence[torch.Te
 
 
 def compiled(
-    graph: GraphModule, mode: FakeTensorMode, inputs: Sequence[torch.Tensor], compiler: Compiler
+    graph: GraphModule, mode: FakeTensorMode, inputs: Sequence[torch.Tensor], spent: Sequence[int], compiler: Compiler
 ) -> Future[Callable[..., Sequence[torch.Tensor]]]:
-    """The compiled graph, which takes tensors by position. Its results have the strides that they have in the graph."""
-    code, unfinished = _code(graph, mode, inputs, compiler)
+    """The compiled graph, which takes tensors by position. Its results have the strides that they have in the graph.
+
+    spent: the positions of the tensors that it may overwrite.
+    """
+    code, unfinished = _code(graph, mode, inputs, spent, compiler)
     return _in_background(lambda: _finished(code, unfinished))
 
 
-def generated(graph: GraphModule, mode: FakeTensorMode, inputs: Sequence[torch.Tensor], compiler: Compiler) -> str:
+def generated(
+    graph: GraphModule, mode: FakeTensorMode, inputs: Sequence[torch.Tensor], spent: Sequence[int], compiler: Compiler
+) -> str:
     """The Python module that Inductor writes for a graph."""
-    code, unfinished = _code(graph, mode, inputs, compiler)
+    code, unfinished = _code(graph, mode, inputs, spent, compiler)
     _finished(code, unfinished)  # whoever compiles the same graph later is given the same module
     return str(code.source_code)
 
 
 def _code(
-    graph: GraphModule, mode: FakeTensorMode, inputs: Sequence[torch.Tensor], compiler: Compiler
+    graph: GraphModule, mode: FakeTensorMode, inputs: Sequence[torch.Tensor], spent: Sequence[int], compiler: Compiler
 ) -> tuple[Any, list[Callable[[], None]]]:
     """What Inductor makes of a graph, and what remains to be done until its kernels are there."""
     output = next(iter(reversed(graph.graph.nodes)))
@@ -112,13 +119,24 @@ def _code(
     output.meta["original_output_strides"] = strides
     context = TracingContext(mode)
     context.output_strides = []  # Inductor adds those of its results
+    if spent:  # Inductor overwrites what autograd saved for a backward, and nothing else
+        context.fw_metadata = SimpleNamespace(bw_donated_idxs=list(spent), static_input_indices=[])  # type: ignore[assignment]
+        _name_spent(graph, spent)
     unfinished: list[Callable[[], None]] = []
     with _compiling(compiler, unfinished), tracing(context):
-        code = compile_fx_inner(graph, inputs)
+        code = compile_fx_inner(graph, inputs, is_backward=bool(spent))
     made = [tuple(map(int, stride)) if stride is not None else () for stride in context.output_strides]
     if made != strides:
         raise RuntimeError(f"Inductor lays results out as {made} instead of {strides}")
     return code, unfinished
+
+
+def _name_spent(graph: GraphModule, spent: Sequence[int]) -> None:
+    """Give inputs that may be overwritten other names: Inductor's cache keeps graphs by text, and not by that."""
+    placeholders = graph.graph.find_nodes(op="placeholder")
+    for place in spent:
+        placeholders[place].target = placeholders[place].name = f"spent_{place}"
+    graph.recompile()
 
 
 def _finished(code: Any, unfinished: Sequence[Callable[[], None]]) -> Callable[..., Any]:

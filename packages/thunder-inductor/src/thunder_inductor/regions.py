@@ -24,15 +24,15 @@ def threads(options: Mapping[str, Any]) -> int:
 def compile(cx: ClaimContext, region: Trace) -> Future[Callable[..., Any]]:
     """The region as a function of its parameters that returns a tuple of its results."""
     with plain():
-        graph = graph_of_region(region)
-        return inductor.compiled(graph.module, graph.mode, graph.inputs, _kernels(inductor.cache_folder()))
+        graph, kernels = graph_of_region(region), _kernels(inductor.cache_folder())
+        return inductor.compiled(graph.module, graph.mode, graph.inputs, graph.spent, kernels)
 
 
 def show(cx: ClaimContext, region: Trace) -> str:
     """The module that Inductor generates for the region, with the source of its kernels."""
     with plain():
-        graph = graph_of_region(region)
-        return inductor.generated(graph.module, graph.mode, graph.inputs, _kernels(inductor.cache_folder()))
+        graph, kernels = graph_of_region(region), _kernels(inductor.cache_folder())
+        return inductor.generated(graph.module, graph.mode, graph.inputs, graph.spent, kernels)
 
 
 @functools.cache

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence, Set
 from dataclasses import dataclass, replace
-from operator import itemgetter
 
 from thunder.grad.rule import Instance, Layouts, Rule
 from thunder.grad.rules import Rules
@@ -12,7 +11,7 @@ from thunder.ir import tree
 from thunder.ir.symbol import BoundSymbol, Phase, Symbol
 from thunder.ir.trace import Names, Stage, Trace
 from thunder.ir.types import Const, TensorType, Var
-from thunder.lang.values import contiguous, in_torch, is_differentiable
+from thunder.lang.values import contiguous, in_torch, is_dense, is_differentiable
 from thunder.passes.dce import live
 
 
@@ -112,19 +111,9 @@ def fresh_layout(type: object) -> TensorType:
     """The type of ``torch.empty_like`` of a value of the type: the strides of a dense tensor, else contiguous ones."""
     assert isinstance(type, TensorType)
     stride, known = type.stride, in_torch(type)
-    if known.stride is not None and not _is_dense(known.shape, known.stride):
+    if known.stride is not None and not is_dense(known):
         stride = contiguous(type.shape)
     return replace(type, stride=stride, requires_grad=False)
-
-
-def _is_dense(shape: Sequence[int], stride: Sequence[int]) -> bool:
-    """True if the elements fill their memory without gaps or overlaps."""
-    step = 1
-    for distance, extent in sorted(((s, e) for e, s in zip(shape, stride) if e != 1), key=itemgetter(0)):
-        if distance != step:
-            return False
-        step *= extent
-    return True
 
 
 def _emit_forward(op: BoundSymbol, rule: Rule, names: Names, forward: list[BoundSymbol]) -> dict[Var, Var]:

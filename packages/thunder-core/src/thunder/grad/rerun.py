@@ -9,7 +9,7 @@ from thunder.grad.rule import Layouts, Rule
 from thunder.ir.effects import RANDOM
 from thunder.ir.symbol import BoundSymbol, Symbol
 from thunder.ir.types import Const, TensorType, Var
-from thunder.passes.functionalize import callable_text
+from thunder.passes.forms import callable_text
 
 _STRUCTURAL = "thunder.prims.structural"
 

@@ -75,7 +75,7 @@ def _function(region: Trace, spelling: Spelling, name: str) -> Iterator[str]:
 def _body(trace: Trace, spelling: Spelling) -> Iterator[tuple[str, BoundSymbol | None]]:
     """The lines of the function, each with the operation it runs, if any."""
     for param in trace.params:
-        yield f"# {param.name}: {param.type}", None
+        yield f"# {param.name}: {param.type}{', may be overwritten' if param in trace.spent else ''}", None
     if trace.boxed and trace.params:
         box = _box(trace)
         yield f"[{', '.join(param.name for param in trace.params)}] = {box}", None

@@ -29,6 +29,8 @@ class Trace:
 
     boxed: the parameters come in one list, which the program empties: nothing else keeps them alive, so that each is
     freed after its last use.
+    spent: the parameters that it may overwrite: of a region those that are dead after it, of a backward program some of
+    what forward saved for it.
     """
 
     name: str
@@ -38,6 +40,7 @@ class Trace:
     stage: Stage
     made_by: str = ""
     boxed: bool = False
+    spent: tuple[Var, ...] = ()
 
     def with_ops(self, ops: Iterable[BoundSymbol], **changes: Any) -> Trace:
         """This trace with other operations; the identical object if they are the same."""

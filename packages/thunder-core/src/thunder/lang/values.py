@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import cache
+from operator import itemgetter
 from typing import Any
 
 import torch
@@ -85,6 +86,17 @@ def is_differentiable(type: TensorType) -> bool:
     """True for dtypes that can carry gradients."""
     dtype = torch_dtype(type.dtype)
     return dtype.is_floating_point or dtype.is_complex
+
+
+def is_dense(type: TensorType) -> bool:
+    """True if the elements of a tensor fill its memory without gaps or overlaps."""
+    step = 1
+    strides = ((stride, size) for size, stride in zip(type.shape, type.stride or ()) if size != 1)
+    for stride, size in sorted(strides, key=itemgetter(0)):
+        if stride != step:
+            return False
+        step *= size
+    return type.stride is not None
 
 
 def empty(type: TensorType) -> torch.Tensor:

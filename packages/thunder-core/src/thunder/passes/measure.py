@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -52,11 +52,17 @@ class Measurer:
         self._made: dict[tuple[str, ...], Decision] = {}
 
     def decide(
-        self, what: str, signature: str, candidates: Mapping[str, Callable[[], Candidate]], types: Sequence[TensorType]
+        self,
+        what: str,
+        signature: str,
+        candidates: Mapping[str, Callable[[], Candidate]],
+        types: Sequence[TensorType],
+        spent: Collection[int] = (),
     ) -> Decision:
         """Who runs a call, or a region.
 
         what, signature: text that says all that the work depends on. types: of the tensors it takes.
+        spent: positions of the tensors that a candidate may overwrite: each run is given copies.
         candidates: what makes each, by label, in the user's order: the first is what runs where nothing is measured,
         the last is PyTorch's own way. They are made only if the store does not know them. One that raises, when it is
         made or run, leaves the call to the order.
@@ -65,7 +71,7 @@ class Measurer:
         if key not in self._made:
             first = next(iter(candidates))
             self._made[key] = Decision(what, signature, first, {}, "order", "it is part of its own measurement")
-            self._made[key] = decision = self._decided(what, signature, candidates, types)
+            self._made[key] = decision = self._decided(what, signature, candidates, types, spent)
             self.decisions.append(decision)
             logger.info("%s", decision)
         return self._made[key]
@@ -79,14 +85,19 @@ class Measurer:
         return Decision(what, signature, cheapest(labels, ordered, self._trade), ordered, "kept")
 
     def _decided(
-        self, what: str, signature: str, candidates: Mapping[str, Callable[[], Candidate]], types: Sequence[TensorType]
+        self,
+        what: str,
+        signature: str,
+        candidates: Mapping[str, Callable[[], Candidate]],
+        types: Sequence[TensorType],
+        spent: Collection[int],
     ) -> Decision:
         labels = list(candidates)
         if (kept := self.kept(what, signature, labels)) is not None:
             return kept
         with self._on_the_clock():
             try:
-                costs = self._costs(candidates, types) if self._left() > 0 else None
+                costs = self._costs(candidates, types, spent) if self._left() > 0 else None
             except Exception as error:
                 return Decision(what, signature, labels[0], {}, "order", f"{type(error).__name__}: {error}")
         if costs is None:
@@ -95,7 +106,7 @@ class Measurer:
         return Decision(what, signature, cheapest(labels, costs, self._trade), costs, "measured")
 
     def _costs(
-        self, candidates: Mapping[str, Callable[[], Candidate]], types: Sequence[TensorType]
+        self, candidates: Mapping[str, Callable[[], Candidate]], types: Sequence[TensorType], spent: Collection[int]
     ) -> dict[str, Cost] | None:
         made = {label: make() for label, make in candidates.items()}
         with _disable_current_modes(), torch._C._DisableAutocast(), torch.no_grad():
@@ -103,7 +114,7 @@ class Measurer:
             saved = {
                 label: _bytes(candidate.keeps(*tensors)) if candidate.keeps else 0 for label, candidate in made.items()
             }
-            runs = {label: partial(candidate.run, *tensors) for label, candidate in made.items()}
+            runs = {label: _run(candidate, tensors, spent) for label, candidate in made.items()}
             seconds = race(runs, clock_for(types), self._left())
         return {label: Cost(seconds[label], saved[label]) for label in made} if seconds else None
 
@@ -122,6 +133,18 @@ class Measurer:
         finally:
             if outermost:
                 self._budget, self._began = self._left(), None
+
+
+def _run(candidate: Candidate, tensors: Sequence[torch.Tensor], spent: Collection[int]) -> Callable[[], Any]:
+    """What is timed of a candidate."""
+    if not spent:
+        return partial(candidate.run, *tensors)
+    return lambda: candidate.run(*copied(tensors, spent))
+
+
+def copied(tensors: Sequence[Any], places: Collection[int]) -> tuple[Any, ...]:
+    """The tensors, with copies of those at some positions."""
+    return tuple([t.clone() if place in places else t for place, t in enumerate(tensors)])
 
 
 def _call(what: str, signature: str, labels: Sequence[str]) -> str:

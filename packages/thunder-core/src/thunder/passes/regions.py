@@ -31,7 +31,7 @@ def region_of(
 def region_key(region: Trace) -> Hashable:
     """Equal for equal regions only: constants of different types are different."""
     ops = tuple((op.sym.name, tree.freeze((op.args, op.kwargs, op.outs)), op.effects) for op in region.ops)
-    return (tuple((p.name, p.type) for p in region.params), ops, tree.freeze(region.result))
+    return (tuple((p.name, p.type) for p in region.params), ops, tree.freeze(region.result), region.spent)
 
 
 class _Builder:

@@ -82,8 +82,11 @@ class BackwardBuilder:
             params = tuple(dict.fromkeys(v for p in lowered for v in p.params))
             phases[Phase.BACKWARD] = replace(lowered[0], ops=ops, params=params)
         self._lowered_forward = forward
-        self.forward = watch.forward("schedule", lambda: backend.schedule(phases)[Phase.FORWARD])
-        self._scheduled = [watch.note(self._in_place(p), watch.record.backward_traces) for p in lowered]
+        scheduled = watch.run("schedule", lambda: backend.schedule(phases)[Phase.FORWARD])
+        self.forward = watch.settled(scheduled, backend, watch.record.traces)
+        in_place = [self._in_place(p) for p in lowered]
+        given = [self._given(p, in_place) for p in in_place]
+        self._scheduled = [watch.settled(p, backend, watch.record.backward_traces, v) for p, v in zip(in_place, given)]
 
     def pieces(self) -> tuple[tuple[Piece, tuple[int, ...], tuple[int, ...]], ...]:
         """The autograd pieces, each with the positions of its roots and of what it saved in forward's result."""
@@ -163,6 +166,14 @@ class BackwardBuilder:
         traces = {Phase.FORWARD: self._lowered_forward, Phase.BACKWARD: lowered}
         return self._backend.schedule(traces)[Phase.BACKWARD]
 
+    def _given(self, trace: Trace, all: Sequence[Trace]) -> set[Var]:
+        """What a backward program may overwrite: what forward saved for it alone, and nobody else refers to."""
+        if not self._backend.regions.wanted:
+            return set()
+        readers = [v for program in all for v in self._saved_by(program)]
+        owned = self._backend.regions.owned(self.forward).intersection(trace.params)
+        return {v for v in owned if readers.count(v) == 1}
+
     def _piece(self, group: tuple[Var, ...], trace: Trace) -> tuple[Piece, tuple[int, ...], tuple[int, ...]]:
         place = {v: index for index, v in enumerate(self._selected.params)}
         saved = self._saved_by(trace)
@@ -172,6 +183,7 @@ class BackwardBuilder:
             replay=self._replay(group),
             inputs=[place[v] for v in self._inputs_of(group)],
             strides=self._strides(group),
+            spent=[place for place, v in enumerate(saved) if v in trace.spent],
         )
         roots = tuple(self._tape.roots.index(root) for root in group)
         places = {v: place for place, v in enumerate(self._saved)}
@@ -203,8 +215,8 @@ class BackwardBuilder:
                     with compiling(self._known):
                         trace = self._backward(group, arriving, self._differentiated(arriving))
                         lowered = self._backend.regions.fuse(self._backend.lower(trace))
+                    trace = self._backend.regions.settled(self._in_place(lowered))
                     self._backend.regions.compile()
-                    trace = self._in_place(lowered)
                     places = [saved.index(v) for v in self._saved_by(trace)]
                     made[given] = (self._compiled(trace), places, self._known.condition() if self._known else None)
             fn, places, holds = made[given]
@@ -214,7 +226,7 @@ class BackwardBuilder:
 
     def _replay(self, group: tuple[Var, ...]) -> Callable[[Sequence[torch.Tensor], Origin], Sequence[torch.Tensor]]:
         """Runs the program's torch calls under autograd, for the roots of a piece."""
-        ops = tuple(replace(op, selection=None) for op in self._selected.ops if op.phase is Phase.FORWARD)
+        ops = tuple(op for op in self._selected.ops if op.phase is Phase.FORWARD)
         trace = replace(self._selected, ops=ops, result=group, name="replay")
         compiled: list[Callable[..., Any]] = []
 

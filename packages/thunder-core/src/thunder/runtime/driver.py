@@ -6,7 +6,7 @@ import contextlib
 import functools
 import gc
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
@@ -183,6 +183,15 @@ class Stopwatch:
             return lowered
         return self.note(self.run("fuse", lambda: backend.regions.fuse(lowered)), traces)
 
+    def settled(self, trace: Trace, backend: Backend, traces: list[Trace], given: Collection[Var] = ()) -> Trace:
+        """The scheduled trace as it runs; it is kept among ``traces``.
+
+        given: parameters whose memory it may overwrite.
+        """
+        if backend.regions.wanted:
+            trace = self.run("reuse", lambda: backend.regions.settled(trace, given))
+        return self.note(trace, traces)
+
     def compile(self, regions: Regions) -> None:
         """Have regions compiled."""
         if regions.wanted:
@@ -196,7 +205,8 @@ def _parameters(trace: Trace, inputs: tuple[Input, ...]) -> list[Var]:
 
 def _plain(selected: Trace, capture: Capture, backend: Backend, watch: Stopwatch) -> Program:
     lowered = watch.lowered(selected, backend, watch.record.traces)
-    scheduled = watch.forward("schedule", lambda: backend.schedule({Phase.FORWARD: lowered})[Phase.FORWARD])
+    scheduled = watch.run("schedule", lambda: backend.schedule({Phase.FORWARD: lowered})[Phase.FORWARD])
+    scheduled = watch.settled(scheduled, backend, watch.record.traces)
     watch.compile(backend.regions)
     run = watch.run("codegen", lambda: _without_autocast(backend.function(scheduled)))
     bound = backend.handles(scheduled, len(selected.params))

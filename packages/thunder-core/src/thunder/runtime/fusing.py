@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from thunder.ir.symbol import BoundSymbol
 from thunder.ir.trace import Names, Trace
+from thunder.ir.types import Var
 from thunder.passes.bodies import Bodies
 from thunder.passes.fuse import Fusion
 from thunder.passes.fusers import ActiveFuser
 from thunder.passes.measure import Measurer
+from thunder.passes.reuse import owned, reuse
 from thunder.plugins.spec import Yes
 from thunder.runtime.library import LIBRARY, CompiledRegion, Library
 from thunder.runtime.region_race import is_known_slower, is_slower
@@ -52,8 +54,9 @@ class Regions:
         self._measurer = measurer
         self._report = report
         self._library = library
-        bodies = Bodies()
-        self._fusions = [(f, Fusion(f, bodies, names, self._wants(f))) for f in fusers]
+        self._bodies = Bodies()
+        self._fusers = {fuser.name: fuser for fuser in fusers}
+        self._fusions = [(f, Fusion(f, self._bodies, names, self._wants(f))) for f in fusers]
         self._found: dict[int, CompiledRegion] = {}
 
     @property
@@ -62,12 +65,22 @@ class Regions:
         return bool(self._fusions)
 
     def fuse(self, trace: Trace) -> Trace:
-        """The lowered trace with its regions as single operations. Equal ones hold the very same region."""
-        for fuser, fusion in self._fusions:
-            fused = fusion.fuse(trace)
-            if fused is not trace:
-                trace = fused.with_ops(self._shared(fuser, op) for op in fused.ops)
+        """The lowered trace with its regions as single operations."""
+        for _, fusion in self._fusions:
+            trace = fusion.fuse(trace)
         return trace
+
+    def settled(self, trace: Trace, given: Collection[Var] = ()) -> Trace:
+        """The scheduled trace with the regions that it runs: equal ones are the very same, and are compiled once.
+
+        given: parameters whose memory it may overwrite.
+        """
+        trace = reuse(trace, self._bodies, given)
+        return trace.with_ops(self._shared(op) for op in trace.ops)
+
+    def owned(self, trace: Trace) -> set[Var]:
+        """The results of a scheduled trace that may be overwritten by whoever reads them last."""
+        return owned(trace, self._bodies)
 
     def is_cheap(self, op: BoundSymbol) -> bool:
         """True if one fuser can run all that an operation computes, and none of it is a matrix product."""
@@ -97,10 +110,10 @@ class Regions:
 
         return wants
 
-    def _shared(self, fuser: ActiveFuser, op: BoundSymbol) -> BoundSymbol:
-        if op.fused is None or op.sym.name != f"{fuser.name}.region":
+    def _shared(self, op: BoundSymbol) -> BoundSymbol:
+        if op.fused is None:
             return op
-        found = self._library.find(fuser, op.fused)
+        found = self._library.find(self._fusers[op.sym.name.partition(".")[0]], op.fused)
         self.uses[found] = self.uses.get(found, 0) + 1
         self._found[id(found.region)] = found
         return replace(op, fused=found.region)

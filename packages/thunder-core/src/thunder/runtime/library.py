@@ -12,6 +12,7 @@ from typing import Any
 
 from thunder.ir.trace import Trace
 from thunder.passes.fusers import ActiveFuser
+from thunder.passes.measure import copied
 from thunder.passes.regions import region_key
 from thunder.plugins.spec import No, Yes
 from thunder.runtime.codegen import compile_trace
@@ -45,6 +46,11 @@ class CompiledRegion:
     def unfused(self) -> Callable[..., Any]:
         """Its operations, one by one."""
         return compile_trace(self.region)
+
+    @cached_property
+    def spent(self) -> frozenset[int]:
+        """The positions of the arguments that it may overwrite."""
+        return frozenset(place for place, param in enumerate(self.region.params) if param in self.region.spent)
 
     @property
     def done(self) -> bool:
@@ -86,16 +92,26 @@ class CompiledRegion:
             return self.unfused
 
     def _guarded(self, compiled: Callable[..., Any]) -> Callable[..., Any]:
-        """The callable, until it raises: then the operations one by one, unless they raise as well."""
+        """The callable, until it raises: then the operations one by one, unless they raise as well.
+
+        What may overwrite its arguments is tried on copies. It has to run once until it gets the arguments themselves,
+        and what it raises then is raised.
+        """
+        spent = self.spent
+        untried = bool(spent)
 
         def run(*args: Any) -> Any:
-            nonlocal compiled
+            nonlocal compiled, untried
+            given = copied(args, spent) if untried else args
             try:
-                return compiled(*args)
+                result = compiled(*given)
             except Exception as error:
-                if compiled is self.unfused:
+                if compiled is self.unfused or (spent and not untried):
                     raise
                 failure = error
+            else:
+                untried = False
+                return result
             result = self.unfused(*args)
             compiled = self.unfused
             self._give_up("failed to run a region", failure)

@@ -69,7 +69,7 @@ class Piece:
     backward: the compiled backward for all gradients; ``partial`` finds the one for some, None if there is none for
     these numbers. replay: the outs, computed again from their origin under the caller's autograd, for derivatives of
     the backward itself. strides: of each out's expected gradient, from the numbers. inputs: positions (among the
-    program's tensors) of those that gradients flow to.
+    program's tensors) of those that gradients flow to. spent: positions of the saved tensors that backward overwrites.
     """
 
     def __init__(
@@ -80,12 +80,14 @@ class Piece:
         replay: Callable[[Sequence[torch.Tensor], Origin], Sequence[torch.Tensor]],
         inputs: Sequence[int],
         strides: Callable[..., Sequence[tuple[int, ...] | None]],
+        spent: Sequence[int] = (),
     ) -> None:
         self.inputs = tuple(inputs)
         self._backward = backward
         self._partial = partial
         self._replay = replay
         self._strides = strides
+        self._spent = tuple(spent)
         self.attach = self._node()
 
     def _node(self) -> Callable[..., tuple[torch.Tensor, ...]]:
@@ -98,6 +100,7 @@ class Piece:
                 ctx.save_for_backward(*saved)
                 ctx.set_materialize_grads(False)
                 ctx.origin = origin
+                ctx.hooked = torch._C._autograd._top_saved_tensors_default_hooks(True) is not None
                 return outs
 
             @staticmethod
@@ -106,10 +109,17 @@ class Piece:
                     return (None, None, None, *piece.rerun(ctx.origin, gradients))
                 box = list(ctx.saved_tensors)
                 ctx.maybe_clear_saved_tensors()  # unless the graph is retained; each is then freed as it is consumed
+                if ctx.hooked or torch._C._autograd._get_current_graph_task_keep_graph():
+                    piece.keep(box)
                 return (None, None, None, *piece.run(box, gradients, ctx.origin))
 
         set_code_exec_strategy(Thunder.backward.__code__, _UNSEEN)  # Dynamo may run what calls ``backward()``
         return super(torch.autograd.Function, Thunder).apply
+
+    def keep(self, box: list[Any]) -> None:
+        """Replace the saved tensors that backward overwrites, for which others have use, by copies."""
+        for place in self._spent:
+            box[place] = box[place].clone()
 
     def run(self, box: list[Any], gradients: Sequence[torch.Tensor | None], origin: Origin) -> Any:
         """The gradients of the inputs, from what was saved and the gradients of the outs (None where none arrived)."""

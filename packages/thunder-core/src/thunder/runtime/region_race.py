@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+from dataclasses import replace
 
 from thunder.ir.types import TensorType
 from thunder.passes.measure import Candidate, Measurer
@@ -20,7 +21,7 @@ def is_slower(region: CompiledRegion, measurer: Measurer) -> bool:
         return False
     name = region.fuser.name
     candidates = {name: lambda: Candidate(region.function()), UNFUSED: lambda: Candidate(region.unfused)}
-    decision = measurer.decide(f"{name}.region", signature(region), candidates, _types(region))
+    decision = measurer.decide(f"{name}.region", signature(region), candidates, _types(region), region.spent)
     return decision.chosen == UNFUSED
 
 
@@ -35,8 +36,8 @@ def is_known_slower(region: CompiledRegion, measurer: Measurer) -> bool:
 
 @functools.lru_cache(maxsize=LIMIT)
 def signature(region: CompiledRegion) -> str:
-    """Its operations and types for people, and a digest of all that it is."""
-    digest = hashlib.sha256(repr(region_key(region.region)).encode()).hexdigest()[:16]
+    """Its operations and types for people, and a digest of all that it computes."""
+    digest = hashlib.sha256(repr(region_key(replace(region.region, spent=()))).encode()).hexdigest()[:16]
     names = ", ".join(op.sym.name.removeprefix("aten.") for op in region.region.ops)
     return f"({names}) where {', '.join(f'{p.name}: {p.type}' for p in region.region.params)}, {digest}"
 

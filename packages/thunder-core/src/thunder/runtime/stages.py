@@ -51,12 +51,12 @@ class Backend:
         return replace(lowered, params=(*lowered.params, *new)) if new else lowered
 
     def lower_natively(self, trace: Trace) -> Trace:
-        """The trace with every operation run by torch itself."""
-        return self._lowering.lower_natively(trace)
+        """The trace as eager mode would run it, with the numbers that its draws have."""
+        return self._lowering.lower_natively(trace, self._names)
 
     def is_cheap(self, op: BoundSymbol) -> bool:
         """True if an operation runs inside a region, where it costs little. It need not be lowered."""
-        return op.call is None and self._lowering.is_native(op) and self.regions.is_cheap(op)
+        return self._lowering.is_native(op) and self.regions.is_cheap(op)
 
     def function(self, trace: Trace) -> Callable[..., Any]:
         """What runs a scheduled trace."""

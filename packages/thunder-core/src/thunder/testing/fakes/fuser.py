@@ -97,9 +97,25 @@ def _interpreter(cx: ClaimContext, region: Trace) -> Callable[..., Any]:
             if op.sym.name == cx.options["wrong"]:
                 out = out + 1
             _assign(op.outs, out, values)
-        return tuple([values[v] for v in region.result])
+        results = [values[v] for v in region.result]
+        for param, arg in zip(region.params, args, strict=True):
+            if param in region.spent:
+                _overwrite(arg, results)
+        return tuple(results)
 
     return run
+
+
+def _overwrite(spent: torch.Tensor, results: list[torch.Tensor]) -> None:
+    """Let a result lie in the memory of a dead argument; if none fits, make sure that whoever reads it finds out."""
+    memories = [result.untyped_storage().data_ptr() for result in results]
+    for place, (result, memory) in enumerate(zip(results, memories, strict=True)):
+        fits = (result.dtype, result.numel()) == (spent.dtype, spent.numel()) and memories.count(memory) == 1
+        if fits and memory != spent.untyped_storage().data_ptr():
+            results[place] = spent.as_strided(result.shape, result.stride()).copy_(result)
+            return
+    if spent.untyped_storage().data_ptr() not in memories:
+        spent.fill_(torch.nan if spent.is_floating_point() or spent.is_complex() else 1)
 
 
 def _assign(outs: Any, value: Any, values: dict[Var, torch.Tensor]) -> None:
