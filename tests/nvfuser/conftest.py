@@ -20,5 +20,5 @@ def _strict(monkeypatch):
 @pytest.fixture
 def on_stand_in(monkeypatch):
     """The stand-in in the place of the library, on a CPU."""
-    found = library.Library(stand_in, frozenset({"cpu"}))
+    found = library.Library(stand_in, frozenset({"cpu"}), lambda device: stand_in.Generator())
     monkeypatch.setattr(library, "load", lambda: found)

@@ -15,18 +15,20 @@ import torch
 from torch.utils import _pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from thunder_nvfuser.fusion import Fusion
+
 _KEEPING = ("aten.empty", "aten.new_empty", "aten.set_", "aten.resize_", "aten.detach")
 _READING = ("aten._local_scalar_dense", "aten.item")
 
 
-def evaluate(definition: Any, inputs: Sequence[torch.Tensor], results: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+def evaluate(fused: Fusion, inputs: Sequence[torch.Tensor], results: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     """The results that nvFuser's evaluator finds. results: tensors of their shapes and dtypes, of any values."""
     import nvfuser_direct
 
-    given = [on_device(t) for t in inputs]
+    given = [on_device(x) if isinstance(x, torch.Tensor) else x for x in fused.arguments(inputs)]
     expected = [torch.zeros(t.shape, dtype=t.dtype).cuda() for t in results]
     with _OnHost() as mode:
-        nvfuser_direct.validate_with_auto_inferred_outputs(definition.fusion, expected, given)
+        nvfuser_direct.validate_with_auto_inferred_outputs(fused.definition.fusion, expected, given)
     return mode.compared
 
 

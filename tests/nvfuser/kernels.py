@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tests.nvfuser import philox
+
 
 def elementwise(fn: Callable[..., Any]) -> Callable[..., Any]:
     """An operator of ``arg0``, ``arg1``, …, whose tensors must have one shape: lowerings broadcast them."""
@@ -138,6 +140,14 @@ def _attention_backward(
         return torch.autograd.grad(_attention(*leaves, **settings)[0], leaves, grad_output)
 
 
+def _random(make: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    def kernel(shape: Sequence[int], rng_seed: int, rng_offset: int, dtype: torch.dtype, **range: float) -> Tensor:
+        assert range in ({"minval": 0.0, "maxval": 1.0}, {"mean": 0.0, "std": 1.0})
+        return make(shape, rng_seed, rng_offset, dtype)
+
+    return kernel
+
+
 _SAME_NAME = """
     abs acos acosh asin asinh atan atan2 atanh bitwise_and bitwise_left_shift bitwise_not bitwise_or
     bitwise_right_shift bitwise_xor ceil cos cosh eq erf erfc erfinv exp exp2 expm1 floor fmod frac gcd ge gt isinf
@@ -176,6 +186,8 @@ KERNELS: dict[str, Callable[..., Any]] = {
     "embedding_fwd": lambda input, weight: torch.nn.functional.embedding(input, weight),
     "full": lambda shape, fill_value, dtype: torch.full(shape, fill_value, dtype=dtype),
     "iota": _iota,
+    "uniform": _random(philox.uniform),
+    "normal": _random(philox.normal),
     "matmul": lambda arg1, arg2: arg1 @ arg2,
     "linear": _linear,
     "sdpfa_fwd": _attention,

@@ -9,6 +9,10 @@ root=$(cd "$(dirname "$0")/../.." && pwd)
 venv=${1:-$root/.venv-nvfuser}
 python=${PYTHON:-python3.12}
 
+if ! "$python" -c 'import sys; sys.exit(sys.version_info[:2] not in ((3, 10), (3, 12)))' 2> /dev/null; then
+    echo "nvFuser is built for Python 3.10 and 3.12, and $python is neither: set PYTHON to one" >&2
+    exit 1
+fi
 if [ ! -e "$venv/.ready" ]; then
     "$python" -m venv "$venv"
     pip="$venv/bin/pip --quiet --disable-pip-version-check"

@@ -14,17 +14,17 @@ from pathlib import Path
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 import thunder
 from examples import models
 from tests.nvfuser import record
 from tests.nvfuser.evaluate import evaluate, on_device
 from tests.nvfuser.programs import PROGRAMS, gated, regions
-from tests.nvfuser.regions import unfused
+from tests.nvfuser.regions import DTYPES, TOLERANCE, calls, unfused
 from tests.nvfuser.stand_in import compute_tensor_descriptor
-from tests.nvfuser.test_operators import DTYPES, TOLERANCE, calls
 from thunder.extend import TensorType
-from thunder_nvfuser import library
+from thunder_nvfuser import library, random
 from thunder_nvfuser.fusion import Fusion
 from thunder_nvfuser.lowerings import TABLE
 from thunder_nvfuser.plugin import NVFUSER
@@ -32,6 +32,7 @@ from thunder_nvfuser.table import refusal
 
 nvfuser = pytest.importorskip("nvfuser_direct")
 
+FLASH = "aten._scaled_dot_product_flash_attention"
 PRINTED = Path(__file__).with_name("printed")
 needs_fake_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs tests/nvfuser/fake_cuda.sh")
 
@@ -78,6 +79,18 @@ def test_lowerings_build(target):
 
 @needs_fake_cuda
 @pytest.mark.parametrize("target", TABLE)
+def test_kernels_compile(target):
+    """By the library's planner and NVRTC, a call of each kind of dtype, to results of the types of the trace."""
+    calls = {dtype: region for dtype, region in taken(target) if dtype in KINDS and target not in CUBLAS}
+    for dtype, region in calls.items():
+        results = Fusion(region.trace, library.load())(*[on_device(t) for t in region.inputs])
+        for result, var in zip(results, region.trace.result, strict=True):
+            found = (tuple(result.shape), result.stride(), f"{result.dtype}".removeprefix("torch."))
+            assert found == (var.type.shape, var.type.stride, var.type.dtype), dtype
+
+
+@needs_fake_cuda
+@pytest.mark.parametrize("target", TABLE)
 def test_the_evaluator_finds_what_eager_finds(target):
     for dtype, region in taken(target):
         if misjudged(target, region.results[0]):
@@ -85,7 +98,7 @@ def test_the_evaluator_finds_what_eager_finds(target):
             continue
         fused = Fusion(region.trace, library.load())
         try:
-            found = evaluate(fused.definition, region.inputs, region.results)
+            found = evaluate(fused, region.inputs, region.results)
         except RuntimeError as error:
             if not any(text in str(error) for text in CANNOT):
                 raise
@@ -107,7 +120,7 @@ def test_the_evaluator_finds_what_the_operations_of_a_region_compute(program):
         inputs = [host_sample(param.type) for param in region.params]
         expected = unfused(region, inputs)
         try:
-            found = evaluate(Fusion(region, library.load()).definition, inputs, expected)
+            found = evaluate(Fusion(region, library.load()), inputs, expected)
         except RuntimeError as error:
             if not any(text in str(error) for text in CANNOT):
                 raise
@@ -117,11 +130,16 @@ def test_the_evaluator_finds_what_the_operations_of_a_region_compute(program):
         EVALUATED["equal regions"] += 1
 
 
+KINDS = (torch.float32, torch.bfloat16, torch.int64, torch.bool)
+CUBLAS = ("aten.mm", "aten.bmm", "aten.linear", "aten.addmm")
+"""What is no kernel of nvFuser's own."""
+
 CANNOT = (
     "Unexpected operator type",  # the evaluator lacks the operator
     "dynamic_type.h",
     "wrong index for variant",
     "from the 'CPU' backend",  # flash attention
+    "expression RNGOp is not defined",
 )
 
 
@@ -129,6 +147,46 @@ def misjudged(target: str, result: torch.Tensor) -> bool:
     """What the evaluator does otherwise than kernels: signs in single precision, integers divided as real numbers."""
     of_integers = target.startswith("aten.div.") and not result.is_floating_point()
     return of_integers or (target in ("aten.sign", "aten.sgn") and result.dtype is torch.float64)
+
+
+def attention(q, k, v, w):
+    return F.silu(F.scaled_dot_product_attention(q * w, k, v, is_causal=True)) * q
+
+
+def dropped(q, k, v, w):
+    return F.gelu(F.dropout(q * w, 0.3)) + torch.randn_like(k) * torch.bernoulli(v.sigmoid())
+
+
+@needs_fake_cuda
+@pytest.mark.parametrize(
+    ("program", "option", "forward", "backward"),
+    [
+        (attention, "sdpa", FLASH, f"{FLASH}_backward"),
+        (dropped, "rng", "nvfuser.uniform", "nvfuser.uniform"),
+    ],
+)
+def test_what_options_allow_is_in_regions(program, option, forward, backward):
+    """From PyTorch's functions to results and gradients of their types, by way of the library's own choice."""
+    shapes = [(2, 3, 128, 64)] * 3 + [(64,)]
+    given = [torch.zeros(shape, dtype=torch.bfloat16).cuda().requires_grad_() for shape in shapes]
+    jitted = thunder.jit(program, executors=[NVFUSER], frontend="functional", options={f"nvfuser.{option}": True})
+    out = jitted(*given)
+    first, last = ([op.sym.name for op in region.ops] for region in regions(jitted))
+    assert forward in first
+    assert backward in last
+    gradients = torch.autograd.grad(out, given, torch.zeros_like(out), allow_unused=True)
+    assert [(g.shape, g.dtype) for g in gradients if g is not None] == [
+        (t.shape, t.dtype) for t, g in zip(given, gradients) if g is not None
+    ]
+
+
+@needs_fake_cuda
+def test_draws_move_the_generator_of_the_device():
+    generator = torch.cuda.default_generators[0]
+    generator.manual_seed(2**64 - 7)
+    pairs = [tuple(value.item() for value in random.draw(torch.device(name))) for name in ("cuda", "cuda:0")]
+    assert pairs == [(2**63 - 7, 0), (2**63 - 7, 1)]
+    assert generator.get_offset() == 8
 
 
 def gpt(layers: int) -> tuple[torch.nn.Module, tuple[torch.Tensor, ...]]:
@@ -141,13 +199,42 @@ def llama(layers: int) -> tuple[torch.nn.Module, tuple[torch.Tensor, ...]]:
     return module, (torch.randint(0, 64, (2, 12)),)
 
 
-def on_cuda(make, layers):
-    """A training step compiled for CUDA, and its regions. It does not get far: there is no cuBLAS."""
+def step(make, layers):
+    """A training step compiled for CUDA. It does not get far: there is no cuBLAS."""
     module, args = make(layers)
     jitted = thunder.jit(module.cuda(), executors=[NVFUSER, ...], frontend="functional")
     with pytest.raises(Exception, match=r"(?i)cublas"):
         jitted(*[t.cuda() for t in args])
-    return regions(jitted)
+    return jitted
+
+
+def on_cuda(make, layers):
+    """The different regions of a training step."""
+    return regions(step(make, layers))
+
+
+def compiled(make, layers):
+    """How many regions the forward and the backward of a training step have, and what is saved between the two."""
+    jitted = step(make, layers)
+    traces = thunder.last_traces(jitted)[-1], thunder.last_backward_traces(jitted)[-1]
+    forward, backward = (sum(op.fused is not None for op in trace.ops) for trace in traces)
+    _, _, saved = traces[0].result
+    return forward, backward, len(set(saved).difference(traces[0].params))
+
+
+LIGHTNING = {"gpt": (gpt, 37, 61, 222), "llama": (llama, 61, 61, 219)}
+"""Of the models with 12 layers, Lightning Thunder 0.2.6 on this nvFuser: regions, forward and backward; what it saves
+beside parameters and inputs."""
+
+
+@needs_fake_cuda
+@pytest.mark.parametrize(("make", "forward", "backward", "saved"), LIGHTNING.values(), ids=LIGHTNING)
+def test_regions_are_as_good_as_those_of_lightning_thunder(make, forward, backward, saved):
+    first, last, kept = compiled(make, 12)
+    print(f"\n{make.__name__}: {first} and {last} regions ({forward}, {backward}), {kept} values saved ({saved})")
+    assert first <= forward
+    assert last <= backward
+    assert kept <= saved
 
 
 @needs_fake_cuda

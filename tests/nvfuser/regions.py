@@ -7,12 +7,17 @@ from typing import Any
 
 import torch
 
-from tests.nvfuser.samples import REFERENCES
+from tests.nvfuser.samples import REFERENCES, samples
 from thunder.ir import tree
 from thunder.ir.symbol import BoundSymbol, Symbol
 from thunder.ir.trace import Stage, Trace
 from thunder.ir.types import Var
 from thunder.lang.values import tensor_type, to_ir, to_torch
+
+DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64, torch.int64, torch.int32, torch.bool)
+
+# Eager kernels round intermediate results of half precision here and there, and add up in another order.
+TOLERANCE = {torch.bfloat16: {"rtol": 2e-2, "atol": 1e-2}, torch.float16: {"rtol": 3e-3, "atol": 1e-3}}
 
 
 def overload(target: str) -> Any:
@@ -26,7 +31,7 @@ class Region:
 
     def __init__(self, target: str, args: Any, kwargs: Any, device: str | None = None) -> None:
         self.inputs: list[torch.Tensor] = []
-        self.expected = REFERENCES.get(target, overload(target))(*args, **kwargs)
+        self.expected = (REFERENCES.get(target) or overload(target))(*args, **kwargs)
         self._device = device
         self._params: list[Var] = []
         ir_args, ir_kwargs = tree.map_tree(self._param, args), tree.map_tree(self._param, kwargs)
@@ -56,6 +61,21 @@ class Region:
         return Var(name, replace(type, device=self._device) if self._device else type)
 
 
+def calls(target: str, dtype: torch.dtype, device: str | None = None) -> list[Region]:
+    """The sample calls that eager PyTorch runs, as regions."""
+    found = []
+    try:
+        given = samples(target, dtype)
+    except RuntimeError:  # a sample is made by an operator that takes no such dtype
+        return []
+    for args, kwargs in given:
+        try:
+            found.append(Region(target, args, kwargs, device))
+        except RuntimeError:  # "not implemented for 'Bool'"
+            continue
+    return found
+
+
 def unfused(region: Trace, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
     """What the operations of a region compute one by one, on a CPU."""
     values = dict(zip(region.params, inputs, strict=True))
@@ -67,7 +87,7 @@ def unfused(region: Trace, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
         return torch.device("cpu") if isinstance(known, torch.device) else known
 
     for op in region.ops:
-        run = REFERENCES.get(op.sym.name, overload(op.sym.name))
+        run = REFERENCES.get(op.sym.name) or overload(op.sym.name)
         out = run(*tree.map_tree(value, op.args), **tree.map_tree(value, op.kwargs))
         made = zip(tree.leaves(op.outs), tree.leaves(out), strict=True)
         values.update((var, t) for var, t in made if isinstance(var, Var))

@@ -8,6 +8,8 @@ from typing import Any
 
 import torch
 
+from tests.nvfuser import philox
+
 B8, I64 = torch.bool, torch.int64
 
 
@@ -127,12 +129,6 @@ def _layer_norm_backward(m: Make) -> Any:
     return m(4, 8), x, [8], mean, rstd, m(8), m(8), [True, True, True]
 
 
-def _group_norm_backward(m: Make) -> Any:
-    x = m(2, 4, 6)
-    _, mean, rstd = torch.native_group_norm(x, None, None, 2, 4, 6, 2, 1e-5)
-    return m(2, 4, 6), x, mean, rstd, m(4), 2, 4, 6, 2, [True, True, True]
-
-
 def _nll_loss_backward(m: Make) -> Any:
     count = torch.tensor(6.0, dtype=m.dtype)
     return m(), m(6, 5), m.index(5, 6), None, 1, -100, count
@@ -179,7 +175,21 @@ def _attention_gradients(grad: Any, *args: Any) -> Any:
         return tuple(g.to(grad.dtype) for g in torch.autograd.grad(out, leaves, grad.float()))
 
 
+def _random_inputs(m: Make) -> Any:
+    seed, offset = torch.tensor(2**40 + 3), torch.tensor(2**33 + 5)
+    return ((3, 5), seed, offset, m.dtype, torch.device("cpu"))
+
+
+def _numbers(make: Callable[..., Any]) -> Callable[..., Any]:
+    def numbers(shape: Any, seed: Any, offset: Any, dtype: torch.dtype, device: Any) -> Any:
+        return make(shape, seed.item(), offset.item(), dtype)
+
+    return numbers
+
+
 REFERENCES: dict[str, Callable[..., Any]] = {
+    "nvfuser.uniform": _numbers(philox.uniform),
+    "nvfuser.normal": _numbers(philox.normal),
     "aten._fused_rms_norm_backward": _rms_norm_gradients,
     "aten._scaled_dot_product_flash_attention": _attention,
     "aten._scaled_dot_product_flash_attention_backward": _attention_gradients,
@@ -349,7 +359,6 @@ CALLS: dict[str, Calls] = {
     ),
     "native_layer_norm_backward": calls(_layer_norm_backward),
     "native_group_norm": calls(lambda m: (m(2, 4, 6), m(4), m(4), 2, 4, 6, 2, 1e-5)),
-    "native_group_norm_backward": calls(_group_norm_backward),
     "_native_batch_norm_legit_functional": calls(
         lambda m: (m(4, 3, 5), m(3), m(3), m(3), m.unit(3), True, 0.1, 1e-5),
         lambda m: (m(4, 3, 5), None, None, m(3), m.unit(3), False, 0.1, 1e-5),
@@ -377,6 +386,7 @@ CALLS: dict[str, Calls] = {
     ),
     **dict.fromkeys(("tril", "triu"), calls(lambda m: (m(4, 5),), lambda m: (m(2, 4, 4), -1))),
     "heaviside": two,
+    **dict.fromkeys(("nvfuser.uniform", "nvfuser.normal"), calls(_random_inputs)),
     **dict.fromkeys(("any", "all"), whole),
     **dict.fromkeys(("any.dim", "all.dim"), calls(lambda m: (m(3, 5), 1), lambda m: (m(2, 3, 4), 0, True))),
 }

@@ -47,14 +47,14 @@ _THEIRS = {theirs: ours for ours, theirs in TORCH.items()}
 
 
 class Val:
-    """A scalar of a fusion."""
+    """A scalar of a fusion: a constant, or (None) an input."""
 
     def __init__(self, value: Any, dtype: DataType) -> None:
         self.value = value
         self._dtype = dtype
 
     def __repr__(self) -> str:
-        return repr(self.value)
+        return f"c{id(self)}" if self.value is None else repr(self.value)
 
 
 class TensorView:
@@ -183,7 +183,7 @@ class Ops:
                     return v.evaluate(known)
                 if isinstance(v, (list, tuple)):
                     return [value(item) for item in v]
-                return TORCH.get(v) if isinstance(v, DataType) else v.value if isinstance(v, Val) else v
+                return TORCH.get(v) if isinstance(v, DataType) else known.get(v, v.value) if isinstance(v, Val) else v
 
             return kernel(**{key: value(v) for key, v in values})
 
@@ -277,7 +277,7 @@ class FusionDefinition:
         self.fusion = self
         self.lines: list[str] = []
         self._serial = itertools.count()
-        self._inputs: list[tuple[TensorView, dict[str, Any]]] = []
+        self._inputs: list[tuple[Any, dict[str, Any]]] = []
         self._outputs: list[TensorView] = []
         self._open = False
 
@@ -321,7 +321,11 @@ class FusionDefinition:
         self.lines.append(f"{', '.join(out.name for out in outs)} = fd.ops.{name}({arguments})")
 
     def define_scalar(self, value: Any, dtype: DataType) -> Val:
-        return Val(value, dtype)
+        val = Val(value, dtype)
+        if value is None:
+            self._inputs.append((val, {}))
+            self.lines.append(f"{val} = fd.define_scalar(None, dtype={dtype})")
+        return val
 
     def add_output(self, output: TensorView) -> None:
         assert self._open
@@ -342,12 +346,16 @@ class FusionDefinition:
         assert len(inputs) == len(self._inputs)
         known: dict[Any, Any] = {}
         for t, (view, described) in zip(inputs, self._inputs):
+            if isinstance(view, Val):
+                assert isinstance(t, int)
+                known[view] = t
+                continue
             assert _THEIRS[t.dtype] is view.dtype(), f"{t.dtype} for {view.dtype()}"
             assert [1 if n == 1 else -1 for n in t.shape] == described["shape"]
             contiguity, order = compute_tensor_descriptor(t.shape, t.stride())
             assert (contiguity, order) == (described["contiguity"], described["order"])
             known[view] = t
-        memory = {t.untyped_storage().data_ptr() for t in inputs}
+        memory = {t.untyped_storage().data_ptr() for t in inputs if isinstance(t, torch.Tensor)}
         return [_stored(view, view.evaluate(known), memory) for view in self._outputs]
 
 
@@ -361,3 +369,16 @@ def _stored(view: TensorView, t: torch.Tensor, memory: set[int]) -> torch.Tensor
     for d in reversed(dims):
         strides[d], step = step, step * t.shape[d]
     return torch.empty_strided(t.shape, strides, dtype=t.dtype).copy_(t)
+
+
+class Generator:
+    """The generator of the CPU, as one that counts: what it draws is where it is."""
+
+    def initial_seed(self) -> int:
+        return torch.initial_seed()
+
+    def get_offset(self) -> int:
+        return 4 * torch.randint(2**40, ()).item()
+
+    def set_offset(self, offset: int) -> None:
+        assert offset % 4 == 0

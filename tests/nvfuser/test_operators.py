@@ -7,20 +7,14 @@ from functools import partial
 import pytest
 import torch
 
-from tests.nvfuser.regions import Region
-from tests.nvfuser.samples import CALLS, samples
+from tests.nvfuser.regions import DTYPES, TOLERANCE, Region, calls
+from tests.nvfuser.samples import CALLS
 from thunder_nvfuser import library
 from thunder_nvfuser.fusion import Fusion
 from thunder_nvfuser.lowerings import TABLE
 from thunder_nvfuser.table import refusal
 
 pytestmark = pytest.mark.usefixtures("on_stand_in")
-
-DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64, torch.int64, torch.int32, torch.bool)
-
-# Eager kernels round intermediate results of half precision here and there, and add up in another order.
-TOLERANCE = {torch.bfloat16: {"rtol": 2e-2, "atol": 1e-2}, torch.float16: {"rtol": 3e-3, "atol": 1e-3}}
-
 
 WITHOUT_KERNEL = {
     "aten._scaled_dot_product_flash_attention_backward": {torch.float32},
@@ -29,23 +23,8 @@ WITHOUT_KERNEL = {
 """Dtypes of arguments that are no sample's own."""
 
 
-def calls(target: str, dtype: torch.dtype, device: str | None = None) -> list[Region]:
-    """The sample calls that eager PyTorch runs, as regions."""
-    found = []
-    try:
-        given = samples(target, dtype)
-    except RuntimeError:  # a sample is made by an operator that takes no such dtype
-        return []
-    for args, kwargs in given:
-        try:
-            found.append(Region(target, args, kwargs, device))
-        except RuntimeError:  # "not implemented for 'Bool'"
-            continue
-    return found
-
-
 def test_every_operator_has_samples():
-    assert {f"aten.{name}" if not name.startswith("prims.") else name for name in CALLS} == set(TABLE)
+    assert {name if name.startswith(("prims.", "nvfuser.")) else f"aten.{name}" for name in CALLS} == set(TABLE)
 
 
 @pytest.mark.parametrize("target", TABLE)

@@ -59,6 +59,10 @@ class Builder:
         )
         return Value(view, type.shape, type.dtype)
 
+    def number(self, type: TensorType) -> Value:
+        """A parameter of the fusion that is a number."""
+        return Value(self.scalar(None, type.dtype), (), type.dtype)
+
     def output(self, value: Value, order: Sequence[int] | None) -> None:
         """A result of the fusion; its strides grow in this order of the dimensions (None: that of a new tensor)."""
         view = value.view if order is None else self.ops.stride_order(value.view, stride_order=list(order))
@@ -83,7 +87,7 @@ class Builder:
         return Value(view, tuple(shape), self._library.names[view.dtype()])
 
     def scalar(self, value: Any, dtype: str) -> Any:
-        """A number as a constant of the fusion."""
+        """A number as a constant of the fusion; None for one that it is given."""
         return self._definition.define_scalar(value, dtype=self.dtype(dtype))
 
     def dtype(self, name: str) -> Any:

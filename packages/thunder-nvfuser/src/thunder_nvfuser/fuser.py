@@ -7,7 +7,7 @@ from typing import Any
 
 from thunder.extend import BoundSymbol, ClaimContext, No, TensorType, Trace, Yes
 from thunder_nvfuser import library
-from thunder_nvfuser.fusion import Fusion
+from thunder_nvfuser.fusion import Fusion, taken_by_value
 from thunder_nvfuser.lowerings import TABLE
 from thunder_nvfuser.table import refusal
 
@@ -38,7 +38,9 @@ def show(cx: ClaimContext, region: Trace) -> str:
 
 def reproducer(region: Trace, definition: Any) -> str:
     """A Python program that defines the fusion and runs it on random inputs."""
-    inputs = "".join(f"    {_sample(param.type)},\n" for param in region.params)
+    numbers = taken_by_value(region)
+    samples = ("0" if place in numbers else _sample(param.type) for place, param in enumerate(region.params))
+    inputs = "".join(f"    {sample},\n" for sample in samples)
     return (
         "import torch\n"
         "from nvfuser_direct import DataType, FusionDefinition\n"

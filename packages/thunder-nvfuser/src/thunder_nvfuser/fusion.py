@@ -33,15 +33,24 @@ class Fusion:
         self._library = library
         self._device = _device(region)
         self._strides = tuple(_tensor(v).stride for v in leaves(region.result))
+        self._numbers = taken_by_value(region)
         self._by_strides = functools.lru_cache(maxsize=LIMIT)(self._described)
         self._by_description = functools.lru_cache(maxsize=LIMIT)(self._defined)
         self.definition = self._by_strides(tuple(_tensor(param).stride for param in region.params))
 
     def __call__(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         definition = self._by_strides(tuple([t.stride() for t in tensors]))
-        results = definition.execute(list(tensors), device=None if tensors else self._device)
+        device = None if len(tensors) > len(self._numbers) else self._device
+        results = definition.execute(self.arguments(tensors), device=device)
         taken = {t.untyped_storage().data_ptr() for t in tensors}
         return tuple([_own(result, stride, taken) for result, stride in zip(results, self._strides)])
+
+    def arguments(self, tensors: Sequence[torch.Tensor]) -> list[Any]:
+        """What nvFuser is given for the region's parameters: of those that kernels take by value, the number."""
+        given: list[Any] = list(tensors)
+        for place in self._numbers:
+            given[place] = tensors[place].item()
+        return given
 
     def _described(self, strides: Sequence[Strides]) -> Any:
         """The definition for inputs of these strides."""
@@ -59,16 +68,17 @@ class Fusion:
     def _define(self, definition: Any, description: Description) -> Exception | None:
         """Emit the region. Returns what was raised: a definition that sees it prints it."""
         try:
-            _define(self._region, Builder(definition, self._library, self._device), description)
+            _define(self._region, Builder(definition, self._library, self._device), description, self._numbers)
         except Exception as error:
             return error
         return None
 
 
-def _define(region: Trace, builder: Builder, description: Description) -> None:
-    values: dict[Var, Any] = {
-        param: builder.input(_tensor(param), *inputs) for param, inputs in zip(region.params, description)
-    }
+def _define(region: Trace, builder: Builder, description: Description, numbers: tuple[int, ...]) -> None:
+    values: dict[Var, Any] = {}
+    for place, (param, inputs) in enumerate(zip(region.params, description)):
+        type = _tensor(param)
+        values[param] = builder.number(type) if place in numbers else builder.input(type, *inputs)
     for op in region.ops:
         args, kwargs = _given(op.args, values), _given(op.kwargs, values)
         results = builder.lower(TABLE[op.sym.name], described(op.outs), args, kwargs)
@@ -87,9 +97,15 @@ def _tensor(var: Var) -> Any:
     return var.type
 
 
+def taken_by_value(region: Trace) -> tuple[int, ...]:
+    """The positions of the parameters that kernels take by value."""
+    read = {v for op in region.ops if TABLE[op.sym.name].by_value for v in op.inputs}
+    return tuple(place for place, param in enumerate(region.params) if param in read)
+
+
 def _device(region: Trace) -> str:
-    """The one device of a region. Raises ValueError if there are several."""
-    devices = {_tensor(v).device for v in (*region.params, *region.results)}
+    """The one device that a region makes tensors on. Raises ValueError if there are several."""
+    devices = {_tensor(v).device for v in region.results}
     if len(devices) != 1:
         raise ValueError(f"the region is on {' and '.join(sorted(devices))}: nvFuser runs on one device")
     return devices.pop()

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import functools
 import importlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
+
+import torch
 
 DTYPES = {
     "float64": "Double",
@@ -20,12 +23,21 @@ DTYPES = {
 """The dtypes that nvFuser knows, with its names for them. It has complex and 8-bit floating point ones beside."""
 
 
+def _generator(device: torch.device) -> torch.Generator:
+    place = torch.cuda.current_device() if device.index is None else device.index
+    return torch.cuda.default_generators[place]
+
+
 @dataclass(frozen=True)
 class Library:
-    """A module with the interface of ``nvfuser_direct``, and the types of the devices whose tensors it runs."""
+    """A module with the interface of ``nvfuser_direct``, and the types of the devices whose tensors it runs.
+
+    generator: the random generator of a device: something with ``initial_seed``, ``get_offset`` and ``set_offset``.
+    """
 
     module: Any
     device_types: frozenset[str] = frozenset({"cuda"})
+    generator: Callable[[torch.device], Any] = _generator
 
     @functools.cached_property
     def dtypes(self) -> dict[str, Any]:

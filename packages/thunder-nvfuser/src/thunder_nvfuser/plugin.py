@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from thunder.extend import Cuda, Executor, Fuser, Modules, Option, hookimpl
+from thunder.extend import Claim, Cuda, Executor, Fuser, Grad, Modules, Op, Option, Writes, hookimpl
+
+_RANDOM, _CLAIMS = "thunder_nvfuser.random", "thunder_nvfuser.claims"
+
+
+def _claim(target: str, check: str) -> Claim:
+    """A function that makes random numbers, through which no gradient flows."""
+    return Claim(target, check=f"{_CLAIMS}:{check}", lower=f"{_CLAIMS}:{target.rpartition('.')[2]}_lower")
+
 
 NVFUSER = Executor(
     name="nvfuser",
@@ -16,16 +24,34 @@ NVFUSER = Executor(
         ),
         Cuda(min=(7, 0)),
     ),
+    symbols=(
+        Op("nvfuser.draw", impl=f"{_RANDOM}:draw", meta=f"{_RANDOM}:draw_type", effects=(Writes("torch.random"),)),
+        Op("nvfuser.uniform", impl=f"{_RANDOM}:uniform", meta=f"{_RANDOM}:numbers_type"),
+        Op("nvfuser.normal", impl=f"{_RANDOM}:normal", meta=f"{_RANDOM}:numbers_type"),
+    ),
+    claims=(
+        Claim(
+            "torch.nn.functional.dropout",
+            check=f"{_CLAIMS}:dropout",
+            lower=f"{_CLAIMS}:dropout_lower",
+            grad=Grad(forward=f"{_CLAIMS}:dropout_forward", backward=f"{_CLAIMS}:dropout_backward"),
+        ),
+        _claim("torch.bernoulli", "bernoulli"),
+        _claim("torch.rand", "factory"),
+        _claim("torch.randn", "factory"),
+        _claim("torch.rand_like", "like"),
+        _claim("torch.randn_like", "like"),
+    ),
     fuser=Fuser(
         supports="thunder_nvfuser.fuser:supports",
         compile="thunder_nvfuser.fuser:compile",
         show="thunder_nvfuser.fuser:show",
-        absorbs=("torch.random",),  # flash attention is said to draw, even without dropout
         overhead=4.0,  # of FusionDefinition.execute on the host, beyond torch.add
     ),
     options=(
         Option("matmul", bool, False, "fuse matrix products (aten.mm, aten.bmm) with what surrounds them"),
         Option("linear", bool, False, "fuse linear layers (aten.addmm, aten.linear) with what surrounds them"),
+        Option("rng", bool, False, "draw random numbers inside of fusions: other ones than PyTorch's"),
         Option("sdpa", bool, False, "run flash attention, forward and backward, inside of fusions"),
     ),
     before=("torch",),

@@ -25,6 +25,7 @@ class Row:
     operands, results: the dtypes it takes and makes.
     refuse: ``(out, *args, **kwargs) -> reason``, empty if there is none, with a ``TensorType`` for each tensor.
     option: the option without which the operator is left to others.
+    by_value: its operands are numbers on the CPU, which kernels take by value.
     """
 
     lower: Callable[..., Any]
@@ -32,6 +33,7 @@ class Row:
     results: frozenset[str] = NUMBERS
     refuse: Callable[..., str] | None = None
     option: str = ""
+    by_value: bool = False
 
 
 def rows(names: Iterable[str], **row: Any) -> dict[str, Row]:
@@ -41,7 +43,8 @@ def rows(names: Iterable[str], **row: Any) -> dict[str, Row]:
 
 def refusal(row: Row, op: BoundSymbol, device_types: frozenset[str]) -> str:
     """Why nvFuser does not run a call; empty if it does."""
-    for variables, dtypes, role in ((op.inputs, row.operands, "takes"), (op.outputs, row.results, "makes")):
+    operands = () if row.by_value else op.inputs
+    for variables, dtypes, role in ((operands, row.operands, "takes"), (op.outputs, row.results, "makes")):
         for var in variables:
             type = var.type
             if not isinstance(type, TensorType) or type.stride is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
@@ -14,12 +15,19 @@ def autograd_function_apply(
     *inputs: Any,
     dirty_idx: Collection[int] = (),
     non_differentiable_idx: Collection[int] = (),
+    args_tensor_mask: Collection[bool] | None = None,
     **_: Any,
 ) -> Any:
     """What the operator of this name does, and an error where its second derivative would be silently wrong.
 
-    forward: inputs -> (outs, saved). backward: (*gradients, *saved) -> gradients. The rest: positions among the outs.
+    forward: inputs -> (outs, saved). backward: (*gradients, *saved) -> gradients. dirty_idx, non_differentiable_idx:
+    positions among the outs. args_tensor_mask: given by torch 2.10, whose graphs take a context before all else, and
+    give no gradients of what the function closes over, the last of the inputs.
     """
+    if args_tensor_mask is not None:
+        forward, backward = functools.partial(forward, None), functools.partial(backward, None)
+
+    count = len(inputs)  # the class, which has cycles, must not keep the inputs
 
     class Captured(torch.autograd.Function):
         @staticmethod
@@ -44,7 +52,7 @@ def autograd_function_apply(
                     "the backward of an autograd function cannot be differentiated: Dynamo captures it without "
                     'gradients. Use thunder.jit(..., frontend="functional").'
                 )
-            return result
+            return (*found, *[None] * (count - len(found)))
 
     return Captured.apply(*inputs)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import os
 import traceback
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -17,17 +18,20 @@ from typing import Any
 import torch
 from torch import fx
 from torch._dynamo import trace_rules
-from torch._dynamo.exc import TorchRuntimeError
+from torch._dynamo.exc import InternalTorchDynamoError, TorchRuntimeError
 from torch._dynamo.external_utils import wrap_inline
 from torch._dynamo.resume_execution import TORCH_DYNAMO_RESUME_IN_PREFIX
 from torch._subclasses.fake_tensor import UnsupportedFakeTensorException
 from torch.nn.modules import module as torch_module
 from torch.utils.hooks import RemovableHandle
 
+from thunder.capture.source import user_source
+from thunder.errors import CaptureError
 from thunder.frontends.fx_source import modules_of
 from thunder.frontends.graph import Graph
 from thunder.frontends.guards import HOOKS
 from thunder.frontends.jitted import JittedFunction
+from thunder.frontends.notes import eager
 from thunder.frontends.settings import make_settings
 from thunder.ir.effects import Scope
 from thunder.observe.history import History
@@ -68,6 +72,7 @@ class DynamoFunction(JittedFunction):
 
         self._thunder_records, self._thunder_notes = history.records, history.notes
         self._fullgraph = fullgraph
+        self._strict = fullgraph or os.environ.get("THUNDER_STRICT") == "1"
         self._compile = functools.partial(torch.compile, backend=thunder, **options)
         self._hooks = RemovableHandle.next_id
         self._compiled = self._compile(_with_own_code(fn))
@@ -81,7 +86,20 @@ class DynamoFunction(JittedFunction):
             # PyTorch refuses a call: the program may catch that, which Dynamo does not see.
             if self._fullgraph or _started(self.__wrapped__, error):
                 raise
+        except (InternalTorchDynamoError, AssertionError) as error:
+            if self._strict or _started(self.__wrapped__, error):
+                raise
+            return self._run_eagerly(error, args, kwargs)
         return self.__wrapped__(*args, **kwargs)
+
+    def _run_eagerly(self, error: Exception, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The result in eager, with a warning, since Dynamo has failed; or what the program itself raises."""
+        result = self.__wrapped__(*args, **kwargs)
+        why = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+        note = eager(CaptureError("Dynamo fails on it", why=why), user_source())
+        if note not in self._thunder_notes:
+            self._thunder_notes.append(note)
+        return result
 
     def _notice_hooks(self) -> None:
         """Start anew if modules have new hooks: Dynamo guards the hooks of a module, but not that it has none.
@@ -151,6 +169,8 @@ def backend(gm: fx.GraphModule, example_inputs: Sequence[Any], *, options: Mappi
 
     options: ``executors`` as in ``thunder.jit``; every other key is an option of the core or of
     an executor (``"name.option"``).
+    PyTorch looks backends of other packages up by name without a lock: where several threads are the first to name it,
+    at once, all but one get an AssertionError ("duplicate name"). Name it once before, or pass this function.
     """
     chosen = dict(options or {})
     settings = make_settings(chosen.pop("executors", None), chosen)

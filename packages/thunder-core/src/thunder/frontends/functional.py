@@ -22,6 +22,7 @@ from torch.overrides import _get_current_function_mode
 
 from thunder.capture.randomness import GeneratorMoved, alone
 from thunder.capture.record import record, recording
+from thunder.errors import CaptureError
 from thunder.frontends.binding import bind
 from thunder.frontends.cache import Cache, Entry
 from thunder.frontends.guards import Guards, alias_pattern, compile_guard
@@ -112,6 +113,19 @@ class FunctionalFunction(JittedFunction):
         return entry, tensors
 
     def _program(self, tracing: Tracing, inputs: tuple[Input, ...]) -> Program:
+        """The compiled program: of what runs in eager, or else of what the program has for compilers."""
+        try:
+            return self._recorded(tracing, inputs)
+        except GeneratorMoved:
+            raise
+        except CaptureError as error:
+            tracing.told = True
+            try:
+                return self._recorded(tracing, inputs)
+            except Exception:
+                raise error from None
+
+    def _recorded(self, tracing: Tracing, inputs: tuple[Input, ...]) -> Program:
         """The compiled program. Tried again if other threads may have moved the generators that it must not use."""
         moved = []
         for _ in range(1 if alone() else ATTEMPTS):

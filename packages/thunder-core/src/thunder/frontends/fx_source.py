@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import itertools
+import operator
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -20,6 +22,11 @@ from thunder.ir.symbol import Source
 from thunder.ir.trace import Names
 
 _CHECKPOINT: Any = torch.ops.higher_order.tag_activation_checkpoint
+_FUNCTION: Any = torch.ops.higher_order.autograd_function_apply
+_GRAPHS = {_CHECKPOINT: 1, _FUNCTION: 2}
+"""Calls of graphs: how many graphs their arguments begin with. The first graph takes the other arguments."""
+_COMPARISONS = {getattr(operator, name): getattr(torch, name) for name in ("lt", "le", "gt", "ge", "eq", "ne")}
+"""Of two tensors Python asks the fake first (it is of a subclass), which changes their order and so the layout."""
 _HOLDERS = re.compile(r"_(?:modules|parameters|buffers)_")
 _TORCH = os.path.dirname(torch.__file__) + os.sep
 _FRAME = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+), in .*(?:\n    (?P<text>.*))?', re.MULTILINE)
@@ -48,8 +55,12 @@ class LocatingInterpreter(fx.Interpreter):
 
     def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
         transformed = torch._C._functorch.maybe_current_level() is not None
-        if target is torch.ops.higher_order.autograd_function_apply and not transformed:
+        if target is _FUNCTION and not transformed:
             return autograd_function_apply(*args, **kwargs)
+        if target is _CHECKPOINT and not transformed:
+            return _checkpointed(*args, **kwargs)
+        if target in _COMPARISONS and all(isinstance(arg, torch.Tensor) for arg in args):
+            target = _COMPARISONS[target]
         return super().call_function(target, args, kwargs)
 
 
@@ -76,26 +87,51 @@ def modules_of(fn: Callable[..., Any]) -> dict[str, torch.nn.Module]:
 
 
 def take_numbers(gm: fx.GraphModule) -> list[int]:
-    """Make inputs numbers of which the graph only takes ``item()``; returns their positions.
+    """Make inputs numbers of which the graph and those it calls only take ``item()``; returns their positions.
 
     Dynamo passes a float that has changed as such a tensor.
     """
-    found = []
-    for place, node in enumerate(gm.graph.find_nodes(op="placeholder")):
-        items = list(node.users)
-        if items and all((user.op, user.target) == ("call_method", "item") for user in items):
-            found.append(place)
-            for item in items:
-                item.replace_all_uses_with(node)
-                gm.graph.erase_node(item)
-    if found:
-        gm.recompile()
+    items = {place: _items(gm, node) for place, node in enumerate(gm.graph.find_nodes(op="placeholder"))}
+    found = [place for place, taken in items.items() if taken]
+    for item in {item for taken in items.values() for item in taken}:
+        item.replace_all_uses_with(item.all_input_nodes[0])
+        item.graph.erase_node(item)
+    for part in _graphs(gm) if found else ():
+        part.recompile()
     return found
 
 
+def _items(gm: fx.GraphModule, node: fx.Node) -> list[fx.Node]:
+    """The calls of ``item()`` on a value, also where it is passed to; empty if it has other uses."""
+    items: list[fx.Node] = []
+    for user in node.users:
+        if (user.op, user.target) == ("call_method", "item"):
+            items.append(user)
+            continue
+        if user.target not in _GRAPHS:
+            return []
+        called: Any = gm.get_submodule(user.args[0].target)  # type: ignore[union-attr, arg-type]
+        args = user.args[_GRAPHS[user.target] :]
+        taking = called.graph.find_nodes(op="placeholder")[-len(args) :]  # in torch 2.10, after a context
+        given = zip(taking, args, strict=True)
+        inside = [_items(called, parameter) for parameter, arg in given if arg is node]
+        if not all(inside):
+            return []
+        items += itertools.chain(*inside)
+    return items
+
+
+def _graphs(gm: fx.GraphModule) -> list[fx.GraphModule]:
+    """The graph and all graphs inside of it."""
+    return [part for part in gm.modules() if isinstance(part, fx.GraphModule)]
+
+
 def restore_checkpoints(gm: fx.GraphModule) -> None:
-    """Make checkpointed regions calls of ``checkpoint`` again: Dynamo's operator, run as it is, draws anew."""
-    for part in [part for part in gm.modules() if isinstance(part, fx.GraphModule)]:
+    """Make checkpointed regions calls of ``checkpoint`` again: Dynamo's operator, run as it is, draws anew.
+
+    (Or, in torch 2.10, does not checkpoint.)
+    """
+    for part in _graphs(gm):
         for node in part.graph.find_nodes(op="call_function", target=_CHECKPOINT):
             node.target = _checkpointed
         part.recompile()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,6 +31,7 @@ class Tracing:
     """The program of one binding, as a function of its flat input tensors that returns flat tensors.
 
     After the call ``output`` is the tree of its result and ``writes`` is the state it leaves, over the same leaves.
+    told: whether it is told that it is compiled, if it asks PyTorch.
     """
 
     def __init__(self, fn: Callable[..., Any], binding: Binding) -> None:
@@ -38,13 +39,16 @@ class Tracing:
         self._binding = binding
         self.output: Tree
         self.writes: list[Write] = []
+        self.told = False
 
     def __call__(self, *tensors: Any) -> list[Any]:
         args = [_build(argument, tensors) for argument in self._binding.args]
         kwargs = {name: _build(argument, tensors) for name, argument in self._binding.kwargs.items()}
         leaves: list[Any] = []
         with _restored(self._binding, tensors) as before, numbers_refused():
-            self.output = flatten(self._fn(*args, **kwargs), leaves, path="the result", strict=True)
+            with _compiling() if self.told else nullcontext():
+                result = self._fn(*args, **kwargs)
+            self.output = flatten(result, leaves, path="the result", strict=True)
             self._check_arguments(args, kwargs, tensors)
             self.writes = list(_writes(self._binding, before, tensors, leaves))
         return leaves
@@ -55,6 +59,16 @@ class Tracing:
         for argument, value in pairs:
             if not _unchanged(argument, value, tensors):
                 raise _changed(argument.path, value)
+
+
+@contextmanager
+def _compiling() -> Iterator[None]:
+    """``torch.compiler.is_compiling()`` is true, as under ``torch.compile``."""
+    before, torch.compiler._is_compiling_flag = torch.compiler._is_compiling_flag, True
+    try:
+        yield
+    finally:
+        torch.compiler._is_compiling_flag = before
 
 
 def _build(argument: Argument, tensors: Sequence[Any]) -> Any:

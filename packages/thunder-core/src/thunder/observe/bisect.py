@@ -13,6 +13,7 @@ import thunder
 from thunder.errors import ThunderError
 from thunder.ir import tree
 from thunder.ir.symbol import BoundSymbol, Phase
+from thunder.ir.trace import Stage
 from thunder.observe.history import history_of
 from thunder.plugins import registry, select_executors
 
@@ -92,7 +93,7 @@ class _Run:
 
 
 def _scheduled(traces: list[Any]) -> list[Any]:
-    return [trace for trace in traces if trace.made_by == "schedule"]
+    return [trace for trace in traces if trace.stage is Stage.SCHEDULED]
 
 
 def _place(call: BoundSymbol) -> tuple[Phase, Any]:

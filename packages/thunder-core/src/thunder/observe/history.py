@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -50,16 +50,36 @@ def history_of(f: Callable[..., Any]) -> History:
     return History(records, getattr(f, "_thunder_notes", []))
 
 
+class Traces(list[Trace]):
+    """Traces of one compilation, first to last. Its repr lists them; asking for one of none is a ThunderError."""
+
+    def __init__(self, traces: Iterable[Trace], advice: str) -> None:
+        super().__init__(traces)
+        self._advice = advice
+
+    def __getitem__(self, index: Any) -> Any:
+        if not self and not isinstance(index, slice):
+            raise ThunderError("there are no traces", why="no such program has been compiled yet", fix=self._advice)
+        return super().__getitem__(index)
+
+    def __repr__(self) -> str:
+        if not self:
+            return "[]"
+        rows = [f"  {place}: {trace.stage.value}, operations: {len(trace.ops)}" for place, trace in enumerate(self)]
+        return "\n".join([f"traces of {self[0].name}; print one to read it, the last is what runs", *rows])
+
+
 def last_traces(f: Callable[..., Any]) -> list[Trace]:
     """The forward traces of the last compilation of a jitted function, one per stage, first to last.
 
     Empty if it has compiled nothing yet. Raises ThunderError if ``f`` is not jitted.
     """
     records = history_of(f).records
-    return list(records[-1].traces) if records else []
+    return Traces(records[-1].traces if records else (), "call the jitted function once")
 
 
 def last_backward_traces(f: Callable[..., Any]) -> list[Trace]:
     """As ``last_traces``, of the backward program; empty if nothing was differentiated."""
     records = history_of(f).records
-    return list(records[-1].backward_traces) if records else []
+    advice = "call the jitted function once, in grad mode and with inputs or parameters that require grad"
+    return Traces(records[-1].backward_traces if records else (), advice)

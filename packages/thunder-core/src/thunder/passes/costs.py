@@ -10,7 +10,7 @@ from thunder.ir.trace import Trace
 from thunder.ir.types import TensorType, Type
 from thunder.lang.names import resolve_symbol
 from thunder.lang.values import by_example, torch_dtype
-from thunder.prims.facts import is_view
+from thunder.prims.facts import has_flops, is_view
 
 
 @dataclass(frozen=True)
@@ -87,6 +87,11 @@ def saves(region: Trace, overhead: float) -> float:
 def views(op: BoundSymbol) -> bool:
     """True for an ATen operation that only views its argument's memory."""
     return op.sym.name.startswith("aten.") and is_view(resolve_symbol(op.sym.name))
+
+
+def multiplies(op: BoundSymbol) -> bool:
+    """True for an ATen operation whose arithmetic counts: a matrix product and its like."""
+    return op.sym.name.startswith("aten.") and has_flops(resolve_symbol(op.sym.name))
 
 
 def size(type: Type) -> int:

@@ -77,12 +77,14 @@ def _cost(seconds: float, saved: int) -> Cost:
 class Store:
     """Costs by group (the executors with their versions and settings) and call, in one file for each kind of machine.
 
-    A file that cannot be read or written costs a warning, and the measurements are made again.
+    A file that cannot be read costs a warning, and the measurements are made again. One that cannot be written costs
+    one warning: no other measurement of the process is kept there.
     """
 
     def __init__(self, path: Path, machine: Mapping[str, Any]) -> None:
         self._path = path
         self._machine = dict(machine)
+        self._writable = True
         self._known: dict[str, dict[str, dict[str, Cost]]] = {}
         self._merge(self._read())
 
@@ -94,7 +96,7 @@ class Store:
         """Keep what was measured: in the file, together with what others wrote there meanwhile, if it is to last."""
         new = {group: {call: dict(costs)}}
         self._merge(new)
-        if not lasting:
+        if not (lasting and self._writable):
             return
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
@@ -103,7 +105,12 @@ class Store:
                 kept.setdefault(group, {})[call] = dict(costs)
                 self._write(kept)
         except OSError as error:
-            warnings.warn(f"measurements are not kept in {self._path}: {error}", RuntimeWarning, stacklevel=2)
+            self._writable = False
+            warnings.warn(
+                f"measurements are not kept in {self._path}: {error}. Set THUNDER_CACHE_DIR to a folder for them",
+                RuntimeWarning,
+                stacklevel=2,
+            )
             return
         self._merge(kept)
 

@@ -20,16 +20,14 @@ from thunder.ir.deps import deps
 from thunder.ir.symbol import BoundSymbol, Phase, Selection, Symbol
 from thunder.ir.trace import Names, Trace
 from thunder.ir.types import TensorType, Var
-from thunder.lang.names import resolve_symbol
 from thunder.passes.bodies import Bodies
-from thunder.passes.costs import size, views
+from thunder.passes.costs import multiplies, size, views
 from thunder.passes.dce import live
 from thunder.passes.fusers import ActiveFuser
 from thunder.passes.lower import native_call
 from thunder.passes.partition import Graph, Node, partition
 from thunder.passes.regions import region_of
 from thunder.passes.schedule import topological
-from thunder.prims.facts import has_flops
 
 Members = tuple[int, ...]
 """The positions of the parts that make up a group."""
@@ -92,7 +90,7 @@ class Fusion:
     def is_cheap(self, op: BoundSymbol) -> bool:
         """True if the fuser can run all that an operation computes beyond views, and none of it is a matrix product."""
         parts = [part for part in self._parts(0, op, set(op.outputs)) if not part.view]
-        return bool(parts) and all(part.computes and not has_flops(resolve_symbol(part.op.sym.name)) for part in parts)
+        return bool(parts) and all(part.computes and not multiplies(part.op) for part in parts)
 
     def _parts(self, index: int, op: BoundSymbol, read: Set[Var]) -> list[Part]:
         """The operation, or what it is made of if some of that can be fused, or if all is views of one argument.
@@ -106,7 +104,7 @@ class Fusion:
             or (op.selection is not None and op.selection.claim is not None)
         ):
             return [Part(op, index)]
-        if op.sym.name.startswith("aten."):
+        if self._fuser.is_asked_for(op):
             return [self._part(op, index, read)]
         body = None if op.effects else self._bodies.prims(op, self._names)
         if body is None:
@@ -125,7 +123,7 @@ class Fusion:
 
     def _supports(self, op: BoundSymbol) -> bool:
         """The fuser's answer, asked for once for equal calls."""
-        key = (op.sym.name, op.effects, tree.freeze(tree.map_tree(_type, (op.args, op.kwargs))))
+        key = (op.sym.name, op.effects, tree.freeze(tree.map_tree(_type, (op.args, op.kwargs, op.outs))))
         if key not in self._supported:
             self._supported[key] = self._fuser.supports(op)
         return self._supported[key]

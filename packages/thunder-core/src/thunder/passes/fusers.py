@@ -40,9 +40,13 @@ class ActiveFuser:
         """Equal for fusers that make the same of a region."""
         return (self.name, self.spec, tuple(sorted(self.cx.options.items())), self.cx.cache_key)
 
+    def is_asked_for(self, op: BoundSymbol) -> bool:
+        """True for ATen operations and the executor's own: others are what they are made of, or are not fused."""
+        return op.sym.name.startswith("aten.") or self.executor.op(op.sym.name) is not None
+
     def supports(self, op: BoundSymbol) -> bool:
-        """True if a lowered ATen operation may be part of a region."""
-        if not op.sym.name.startswith("aten.") or any(e.state.name not in self.spec.absorbs for e in op.effects):
+        """True if a lowered operation may be part of a region."""
+        if not self.is_asked_for(op) or any(e.state.name not in self.spec.absorbs for e in op.effects):
             return False
         if any(isinstance(v.type, TensorType) and not v.type.numel for v in (*op.inputs, *op.outputs)):
             return False

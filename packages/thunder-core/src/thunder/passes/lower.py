@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from thunder.grad.rules import Rules
+from thunder.ir.effects import RANDOM
 from thunder.ir.symbol import BoundSymbol, Phase, Selection
 from thunder.ir.trace import Names, Stage, Trace
 from thunder.lang.cheapest import cheapest_call
@@ -27,10 +28,14 @@ class Lowering:
         ops = [low for op in trace.ops for low in self._lowered(op, names)]
         return trace.with_ops(ops, stage=Stage.LOWERED, made_by="lower")
 
-    def lower_natively(self, trace: Trace) -> Trace:
-        """The trace with every operation run as it stands, whoever claims it."""
-        ops = [replace(op, call=native_call(op), selection=Selection(native_executor(op))) for op in trace.ops]
-        return trace.with_ops(ops, stage=Stage.LOWERED, made_by="lower")
+    def lower_natively(self, trace: Trace, names: Names) -> Trace:
+        """The trace with every operation run as it stands, whoever claims it.
+
+        But not what draws random numbers: whoever claims that draws other ones.
+        """
+        ops = [part for op in trace.ops for part in (self._rules.expanded(op, names) if _draws(op) else [op])]
+        run = (replace(op, call=op.call or native_call(op), selection=Selection(native_executor(op))) for op in ops)
+        return trace.with_ops(run, stage=Stage.LOWERED, made_by="lower")
 
     def is_native(self, op: BoundSymbol) -> bool:
         """True if nobody claims the operation."""
@@ -41,13 +46,17 @@ class Lowering:
     def _lowered(self, op: BoundSymbol, names: Names) -> list[BoundSymbol]:
         if op.call is not None:
             return [op]
-        if op.selection is None or (op.sym.name.startswith("aten.") and op.selection.claim is None):
-            op = replace(op, selection=self._choose(op))
         selection = op.selection
-        assert selection is not None
+        if selection is None or (op.sym.name.startswith("aten.") and selection.claim is None):
+            selection = self._choose(op)
         if selection.claim is None or selection.claim.lower is None or op.phase is Phase.EPILOGUE:
             return [replace(op, call=native_call(op), selection=_native(op, selection))]
-        return [replace(part, call=part.call or native_call(part)) for part in self._rules.expanded(op, names)]
+        chosen = replace(op, selection=selection)
+        return [replace(part, call=part.call or native_call(part)) for part in self._rules.expanded(chosen, names)]
+
+
+def _draws(op: BoundSymbol) -> bool:
+    return any(effect.state is RANDOM for effect in op.effects)
 
 
 def _native(op: BoundSymbol, selection: Selection) -> Selection:

@@ -1,8 +1,8 @@
-"""How nvFuser runs each ATen operator that it runs."""
+"""How nvFuser runs each operation that it runs."""
 
 from __future__ import annotations
 
-from thunder_nvfuser.lowerings import creation, indexing, matmuls, pointwise, reductions, shapes
+from thunder_nvfuser.lowerings import creation, indexing, matmuls, pointwise, random, reductions, shapes
 from thunder_nvfuser.lowerings.decomposed import decomposed
 from thunder_nvfuser.table import Row
 
@@ -13,6 +13,7 @@ _ITSELF: dict[str, Row] = {
     **indexing.ROWS,
     **creation.ROWS,
     **matmuls.ROWS,
+    **random.ROWS,
 }
 
 TABLE: dict[str, Row] = {**_ITSELF, **decomposed({**_ITSELF, **indexing.PARTS})}

@@ -118,7 +118,7 @@ _OF_FLOATS = """
     leaky_relu_backward elu elu_backward hardtanh hardtanh_backward hardswish hardswish_backward hardsigmoid
     hardsigmoid_backward softplus softplus_backward softshrink hardshrink mish mish_backward logit logit_backward
     celu selu prelu glu glu_backward _softmax _softmax_backward_data _log_softmax _log_softmax_backward_data
-    logsumexp logaddexp native_layer_norm native_layer_norm_backward native_group_norm native_group_norm_backward
+    logsumexp logaddexp native_layer_norm native_layer_norm_backward native_group_norm
     _native_batch_norm_legit_functional native_batch_norm_backward _fused_rms_norm _fused_rms_norm_backward mse_loss
     mse_loss_backward smooth_l1_loss smooth_l1_loss_backward huber_loss huber_loss_backward binary_cross_entropy
     binary_cross_entropy_backward addcdiv sinc deg2rad rad2deg nan_to_num linalg_vector_norm xlogy.Tensor

@@ -85,9 +85,17 @@ def flash_attention_backward(
     )
 
 
-def without_dropout(out: Any, query: TensorType, key: TensorType, value: TensorType, *args: Any, **kwargs: Any) -> str:
-    dropout = kwargs.get("dropout_p", args[0] if args else 0.0)
-    return "nvFuser does not run attention with dropout as PyTorch draws it" if dropout else ""
+def unlike_flash(
+    out: Any, query: TensorType, key: TensorType, value: TensorType, dropout_p: float = 0.0, *args: Any, **kwargs: Any
+) -> str:
+    if query.dtype not in HALVES:
+        return f"nvFuser's attention takes no {query.dtype}"
+    return "nvFuser does not run attention with dropout as PyTorch draws it" if dropout_p else ""
+
+
+def unlike_flash_backward(out: Any, grad_out: TensorType, query: TensorType, *args: Any, **kwargs: Any) -> str:
+    key, value, _, _, _, _, _, _, dropout_p, *_ = args
+    return unlike_flash(out, query, key, value, dropout_p)
 
 
 _ATTENTION: dict[str, Any] = {
@@ -100,6 +108,8 @@ ROWS: dict[str, Row] = {
     **rows(("aten.mm", "aten.bmm"), lower=matmul, operands=PRODUCTS, results=PRODUCTS, option="matmul"),
     "aten.linear": Row(lower=linear, operands=PRODUCTS, results=PRODUCTS, refuse=at_least_matrix, option="linear"),
     "aten.addmm": Row(lower=addmm, operands=PRODUCTS, results=PRODUCTS, refuse=plain_bias, option="linear"),
-    "aten._scaled_dot_product_flash_attention": Row(lower=flash_attention, refuse=without_dropout, **_ATTENTION),
-    "aten._scaled_dot_product_flash_attention_backward": Row(lower=flash_attention_backward, **_ATTENTION),
+    "aten._scaled_dot_product_flash_attention": Row(lower=flash_attention, refuse=unlike_flash, **_ATTENTION),
+    "aten._scaled_dot_product_flash_attention_backward": Row(
+        lower=flash_attention_backward, refuse=unlike_flash_backward, **_ATTENTION
+    ),
 }

@@ -23,6 +23,15 @@ def pointwise(name: str) -> Callable[..., Any]:
     return lower
 
 
+def rounding(name: str) -> Callable[..., Any]:
+    """Rounding, which leaves integers as they are: nvFuser's kernels for them do not compile."""
+
+    def lower(b: Builder, out: TensorType, x: Value) -> Any:
+        return x if out.dtype in INTEGERS else pointwise(name)(b, out, x)
+
+    return lower
+
+
 def modulo(name: str) -> Callable[..., Any]:
     """The remainder of a division, by numbers as the dtype has them."""
 
@@ -184,7 +193,8 @@ ROWS: dict[str, Row] = {
         operands=ANY,
         results=FLOATS,
     ),
-    **_each("abs ceil floor neg relu round sign sgn=sign trunc", pointwise),
+    **_each("abs neg relu sign sgn=sign", pointwise),
+    **_each("ceil floor round trunc", rounding),
     **_each("frac", pointwise, operands=FLOATS, results=FLOATS),
     **_each("isnan isinf isposinf isneginf", predicate, operands=ANY, results=BOOL),
     **_each("signbit", predicate, results=BOOL),
