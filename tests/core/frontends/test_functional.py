@@ -437,3 +437,25 @@ def test_a_deep_copy_of_an_object_with_a_jitted_method_uses_the_copy() -> None:
         twin.weight.zero_()
     assert_close(twin.step(x), twin(x) + 1)
     assert_close(model.step(x), model(x) + 1)
+
+
+def test_a_program_that_asks_for_values_is_told_that_it_is_compiled() -> None:
+    """First it runs as in eager: what programs do for compilers may not work."""
+
+    def broken(x: torch.Tensor) -> torch.Tensor:
+        return x.no_such if torch.compiler.is_compiling() else x * 2
+
+    assert_close(functional(broken)(torch.ones(3)), torch.full((3,), 2.0))
+
+    def masked(x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        if not torch.compiler.is_compiling() and torch.all(mask == 1):
+            return x * 1
+        return x * mask
+
+    x = torch.randn(3)
+    for mask in (torch.ones(3), torch.tensor([1.0, 0.0, 1.0])):
+        assert_close(functional(masked)(x, mask), masked(x, mask))
+    assert not torch.compiler.is_compiling()
+    with pytest.raises(ZeroDivisionError):
+        functional(lambda x: x / (1 // 0))(x)
+    assert not torch.compiler.is_compiling()

@@ -163,7 +163,6 @@ LEAF = "it starts a new graph inside the program"
 
 DECLINED: dict[str, str] = {
     **dict.fromkeys(("ibert", "longformer", "xlm", "flaubert", "fsmt", "led", "prophetnet"), DATA),
-    **dict.fromkeys(("jamba", "lfm2", "mamba2"), DATA),  # whether a mask that is given has zeros, unless it is a fake
     **dict.fromkeys(("mra", "big_bird", "bigbird_pegasus"), LEAF),  # they make leaves, or whole modules, in forward
 }
 """What the functional front end declines, with words of its error."""

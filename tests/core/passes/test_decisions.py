@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import multiprocessing
+import warnings
 
 import pytest
 import torch
@@ -68,13 +69,16 @@ def test_a_corrupt_file_is_told_and_written_anew(path, text):
     assert Store(path, {}).find("group", "call") == {"a": Cost(1.0)}
 
 
-def test_a_folder_that_cannot_be_written_costs_a_warning(tmp_path):
+def test_a_folder_that_cannot_be_written_costs_one_warning(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.warns(RuntimeWarning, match="made again"):
         kept = Store(tmp_path / "file" / "measured.json", {})
     with pytest.warns(RuntimeWarning, match="not kept"):
         kept.add("group", "call", {"a": Cost(1.0)})
-    assert kept.find("group", "call") == {"a": Cost(1.0)}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        kept.add("group", "other", {"a": Cost(2.0)})
+    assert (kept.find("group", "call"), kept.find("group", "other")) == ({"a": Cost(1.0)}, {"a": Cost(2.0)})
 
 
 def _adding(path, number):

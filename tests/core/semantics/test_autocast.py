@@ -75,3 +75,15 @@ def test_the_ambient_setting_is_guarded(frontend):
     f = thunder.jit(lambda x, w: (x @ w,), frontend=frontend)
     for outer, dtype in [(None, torch.float32), (True, torch.bfloat16), (True, torch.float16)]:
         assert observe(f, outer, dtype)[0][0].dtype == dtype
+
+
+@pytest.mark.parametrize("frontend", FRONTENDS)
+def test_a_call_that_casts_values_of_its_own(frontend, monkeypatch):
+    """``rms_norm`` is made of operators that autocast runs in float32, and casts the result back."""
+    monkeypatch.setenv("THUNDER_STRICT", "1")
+
+    def program(x, w):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return F.rms_norm(x @ w, (4,), w[0]) * 2, F.rms_norm(x, (4,))
+
+    compare(thunder.jit(program, frontend=frontend), program)

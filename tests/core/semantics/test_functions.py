@@ -8,6 +8,7 @@ from torch.autograd.function import once_differentiable
 from torch.testing import assert_close
 
 import thunder
+from tests.faults import fault_of_torch_2_10
 
 FRONTENDS = ["functional", "dynamo"]
 
@@ -91,7 +92,9 @@ def compare(program, frontend, needs=(True, True)):
 @pytest.mark.parametrize("frontend", FRONTENDS)
 @pytest.mark.parametrize("needs", [(True, True), (True, False), (False, True)])
 @pytest.mark.parametrize("program", [scaled, doubled, pair], ids=lambda f: f.__name__)
-def test_functions(program, frontend, needs):
+def test_functions(program, frontend, needs, request):
+    if (program, frontend) == (doubled, "dynamo"):
+        request.applymarker(fault_of_torch_2_10("Dynamo forgets what a function has marked as dirty"))
     compare(program, frontend, needs)
 
 

@@ -13,6 +13,7 @@ from torch.func import functional_call, grad, hessian, jacrev, jvp, vmap
 from torch.testing import assert_close
 
 import thunder
+from tests.faults import fault_of_torch_2_10
 from thunder.errors import CaptureError
 
 FRONTENDS = ["functional", "dynamo"]
@@ -174,7 +175,9 @@ CHANGES = [
 
 @both
 @pytest.mark.parametrize("changes", CHANGES, ids=lambda f: f.__name__)
-def test_what_changes_around_a_program_is_seen(changes, frontend):
+def test_what_changes_around_a_program_is_seen(changes, frontend, request):
+    if frontend == "dynamo" and changes in (settings_changed, class_method_changed):
+        request.applymarker(fault_of_torch_2_10("Dynamo guards no attributes of classes"))
     assert_same_calls(lambda jit: list(changes(jit)), frontend)
 
 

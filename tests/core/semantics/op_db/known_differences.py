@@ -28,20 +28,19 @@ class Known:
     reason: str
 
 
-_STATISTICS = "running statistics are copied back to their inputs even where a call leaves them as they are"
-_META = "PyTorch's fake kernel promises other strides than the real one gives, and gradients arrive as promised"
+# PyTorch does not say how a gradient is laid out; what it accumulates into a leaf is laid out like the leaf.
+_SUBCLASS = (
+    "PyTorch has another formula for tensor subclasses, which fakes are: it joins columns instead of writing them"
+)
+_COPIED = "what a program writes into an argument is copied there: for autograd, zeros (contiguous) for what was there"
 _RERUN = "a derivative that cannot be recorded is run as it is, and its gradients are laid out like the inputs"
-_CONJUGATE = "PyTorch writes the conjugate into out= and marks it so; what a program copies into it is the values"
+_CONJUGATE = "PyTorch sets the conjugate bit of out=, as no other operator does; a program copies the values there"
 
 KNOWN = (
-    Known("_batch_norm_with_update", frozenset({"argument written"}), _STATISTICS),
-    Known("_native_batch_norm_legit", frozenset({"argument written"}), _STATISTICS),
-    Known("native_batch_norm", frozenset({"argument written"}), _STATISTICS),
-    Known("nn.functional.batch_norm", frozenset({"argument written"}), _STATISTICS),
-    Known("baddbmm", frozenset({"gradient stride"}), _META),
+    Known("baddbmm", frozenset({"gradient stride"}), _COPIED),
     Known("linalg.qr", frozenset({"gradient stride"}), _RERUN),
     Known("qr", frozenset({"gradient stride"}), _RERUN),
-    Known("ormqr", frozenset({"gradient stride"}), _META),
+    Known("ormqr", frozenset({"gradient stride"}), _SUBCLASS),
     Known("as_strided_scatter", frozenset({"gradient stride"}), _RERUN),
     Known("linalg.lu_solve", frozenset({"result conj", "argument conj"}), _CONJUGATE),
 )

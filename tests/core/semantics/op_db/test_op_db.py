@@ -54,6 +54,8 @@ def unexpected(outcomes: list[Outcome], name: str) -> list[str]:
 
 @pytest.mark.parametrize("name", SAMPLE)
 def test_a_sample_of_operators_means_what_it_means_in_eager(name: str) -> None:
+    if name not in operators():
+        pytest.skip(f"PyTorch {torch.__version__} has no samples of {name}")
     found = unexpected(judged(name, (torch.float32,), limit=2), name)
     assert not found, "\n".join(found)
 
