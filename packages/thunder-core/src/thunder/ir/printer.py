@@ -22,17 +22,22 @@ _RANDN = {"float64", "float32", "float16", "bfloat16", "complex64", "complex128"
 class Program:
     """A trace as text.
 
-    definition: all of the program but the block that runs it.
+    definition: all of the program but the block that runs it, with which it is its ``text``.
     lines: the operation on each line (counted from 1) that is a call.
     supplied: objects that no text spells, by the module-level name under which the program expects them.
     regions: an operation that calls it, by the name of each function that defines a fused region.
     """
 
-    text: str
+    trace: Trace
     definition: str
     lines: dict[int, BoundSymbol]
     supplied: dict[str, Any]
     regions: dict[str, BoundSymbol]
+
+    @property
+    def text(self) -> str:
+        """All of the program."""
+        return "\n".join([self.definition, "", *_main(self.trace), ""])
 
 
 def program_text(trace: Trace) -> str:
@@ -60,9 +65,8 @@ def render(trace: Trace) -> Program:
         if op:
             calls[len(lines)] = op
     definition = "\n".join(lines) + "\n"
-    text = "\n".join([definition, "", *_main(trace), ""])
     named = {spelling.region(key): op for key, op in regions.items()}
-    return Program(text, definition, calls, spelling.supplied(), named)
+    return Program(trace, definition, calls, spelling.supplied(), named)
 
 
 def _function(region: Trace, spelling: Spelling, name: str) -> Iterator[str]:

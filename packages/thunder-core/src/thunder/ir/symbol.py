@@ -118,5 +118,14 @@ class BoundSymbol:
         """The different variables it makes."""
         return tree.variables(self.outs)
 
+    def with_facts(self, **facts: Any) -> BoundSymbol:
+        """The same call on the same arguments, with other facts about it: its phase, selection, call or region.
+
+        As ``dataclasses.replace``, but keeps what was found out about arguments and results.
+        """
+        same = object.__new__(BoundSymbol)
+        same.__dict__.update(self.__dict__, **facts)
+        return same
+
     def __hash__(self) -> int:
         return hash((self.sym, self.outputs))

@@ -48,7 +48,19 @@ def map_tree(fn: Callable[[Any], Any], tree: Any) -> Any:
 
 def variables(tree: Any) -> tuple[Var, ...]:
     """The different variables of a tree, in order of first occurrence."""
-    return tuple(dict.fromkeys(leaf for leaf in leaves(tree) if isinstance(leaf, Var)))
+    if not isinstance(tree, _CONTAINERS):
+        return (tree,) if isinstance(tree, Var) else ()
+    found: dict[Var, None] = {}
+    _note(tree, found)
+    return tuple(found)
+
+
+def _note(container: Any, found: dict[Var, None]) -> None:
+    for item in _items(container):
+        if isinstance(item, Var):
+            found[item] = None
+        elif isinstance(item, _CONTAINERS):
+            _note(item, found)
 
 
 def substitute(tree: Any, mapping: dict[Var, Any]) -> Any:

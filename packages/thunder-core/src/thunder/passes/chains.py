@@ -43,7 +43,7 @@ def told(parts: Iterable[BoundSymbol], chain: BoundSymbol, refusals: Sequence[Re
 def _refusing(op: BoundSymbol, refusals: tuple[Refusal, ...]) -> BoundSymbol:
     selection = op.selection
     assert selection is not None
-    return replace(op, selection=replace(selection, refusals=(*selection.refusals, *refusals)))
+    return op.with_facts(selection=replace(selection, refusals=(*selection.refusals, *refusals)))
 
 
 def chains_in(

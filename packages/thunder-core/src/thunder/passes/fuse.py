@@ -109,7 +109,7 @@ class Fusion:
         body = None if op.effects else self._bodies.prims(op, self._names)
         if body is None:
             return [Part(op, index)]
-        lowered = (replace(part, call=native_call(part), selection=op.selection) for part in body)
+        lowered = (part.with_facts(call=native_call(part), selection=op.selection) for part in body)
         inside = {*read, *(v for part in body for v in part.inputs)}
         parts = [self._part(part, index, inside) for part in lowered]
         is_view = len(op.inputs) == 1 and all(part.view for part in parts)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 from thunder.grad.rules import Rules
 from thunder.ir.effects import RANDOM
@@ -34,7 +33,7 @@ class Lowering:
         But not what draws random numbers: whoever claims that draws other ones.
         """
         ops = [part for op in trace.ops for part in (self._rules.expanded(op, names) if _draws(op) else [op])]
-        run = (replace(op, call=op.call or native_call(op), selection=Selection(native_executor(op))) for op in ops)
+        run = (op.with_facts(call=op.call or native_call(op), selection=Selection(native_executor(op))) for op in ops)
         return trace.with_ops(run, stage=Stage.LOWERED, made_by="lower")
 
     def is_native(self, op: BoundSymbol) -> bool:
@@ -50,9 +49,9 @@ class Lowering:
         if selection is None or (op.sym.name.startswith("aten.") and selection.claim is None):
             selection = self._choose(op)
         if selection.claim is None or selection.claim.lower is None or op.phase is Phase.EPILOGUE:
-            return [replace(op, call=native_call(op), selection=_native(op, selection))]
-        chosen = replace(op, selection=selection)
-        return [replace(part, call=part.call or native_call(part)) for part in self._rules.expanded(chosen, names)]
+            return [op.with_facts(call=native_call(op), selection=_native(op, selection))]
+        chosen = op.with_facts(selection=selection)
+        return [part.with_facts(call=part.call or native_call(part)) for part in self._rules.expanded(chosen, names)]
 
 
 def _draws(op: BoundSymbol) -> bool:

@@ -18,7 +18,12 @@ NO_CALLS: Mapping[str, str] = MappingProxyType({})
 
 
 def schedule(traces: Mapping[Phase, Trace], calls: Mapping[str, str] = NO_CALLS) -> dict[Phase, Trace]:
-    """Orders the lowered traces of one compilation and adds the closers they owe; see ``effects.StateKind``.
+    """The lowered traces of one compilation, each scheduled beside the others; see ``schedule_phase``."""
+    return {phase: schedule_phase(traces, phase, calls) for phase in traces}
+
+
+def schedule_phase(traces: Mapping[Phase, Trace], phase: Phase, calls: Mapping[str, str] = NO_CALLS) -> Trace:
+    """Orders one of the lowered traces of a compilation and adds the closers it owes; see ``effects.StateKind``.
 
     calls: ``"module:attribute"`` of each symbol that closes a state.
     The order of a trace is kept where it is legal. A closer takes the handles of all instances it closes, sorted by
@@ -28,11 +33,8 @@ def schedule(traces: Mapping[Phase, Trace], calls: Mapping[str, str] = NO_CALLS)
     for trace in traces.values():
         if trace.stage is not Stage.LOWERED:
             raise VerifyError(f"{trace.name} cannot be scheduled", why=f"it is {trace.stage.value}, not lowered")
-    owed = _owed(traces)
-    return {
-        phase: _scheduled(trace, [_closer(kind, phase, handles, trace, calls) for kind, handles in owed[phase]])
-        for phase, trace in traces.items()
-    }
+    trace, owed = traces[phase], _owed(traces)[phase]
+    return _scheduled(trace, [_closer(kind, phase, handles, trace, calls) for kind, handles in owed])
 
 
 def topological(ops: Sequence[BoundSymbol]) -> list[BoundSymbol]:

@@ -141,7 +141,7 @@ class Selector:
             parts = None
         sites.follow(op)
         dependent.update(carried(op, dependent))
-        return [replace(op, selection=selection)] if parts is None else parts
+        return [op.with_facts(selection=selection)] if parts is None else parts
 
     def _joined(self, chain: BoundSymbol, parts: Sequence[BoundSymbol], site: str) -> Selection:
         """Who runs a chain as one call; without a claim where its parts stand for it."""
@@ -190,7 +190,7 @@ class Selector:
 
     def _record(self, op: BoundSymbol, chosen: Selection, dependent: Set[Var]) -> None:
         """Record the rules of a claim now, so that an executor that fails does not get the call."""
-        op = replace(op, selection=chosen)
+        op = op.with_facts(selection=chosen)
         if chosen.claim.lower is not None:
             self._rules.lowered(op)
         if chosen.claim.grad is not None and (flowing := carried(op, dependent)):

@@ -82,7 +82,7 @@ class BackwardBuilder:
             params = tuple(dict.fromkeys(v for p in lowered for v in p.params))
             phases[Phase.BACKWARD] = replace(lowered[0], ops=ops, params=params)
         self._lowered_forward = forward
-        scheduled = watch.run("schedule", lambda: backend.schedule(phases)[Phase.FORWARD])
+        scheduled = watch.run("schedule", lambda: backend.schedule(phases, Phase.FORWARD))
         self.forward = watch.settled(scheduled, backend, watch.record.traces)
         in_place = [self._in_place(p) for p in lowered]
         given = [self._given(p, in_place) for p in in_place]
@@ -98,7 +98,7 @@ class BackwardBuilder:
         others = tuple(v for v in leaving(self._selected) if v not in self._cotangents)
         params = (*self._selected.params, *self._tape.roots, *others)
         trace = Trace("epilogue", params, ops, self._selected.result, Stage.SELECTED, made_by="split")
-        return self._backend.schedule({Phase.EPILOGUE: self._backend.lower(trace)})[Phase.EPILOGUE]
+        return self._backend.schedule({Phase.EPILOGUE: self._backend.lower(trace)}, Phase.EPILOGUE)
 
     def _joint(self, forward: Sequence[BoundSymbol], programs: Sequence[Trace]) -> Trace:
         """Forward and backward as one program, for people and for passes over both."""
@@ -164,7 +164,7 @@ class BackwardBuilder:
     def _in_place(self, lowered: Trace) -> Trace:
         """The scheduled form of a backward trace beside the forward that it belongs to."""
         traces = {Phase.FORWARD: self._lowered_forward, Phase.BACKWARD: lowered}
-        return self._backend.schedule(traces)[Phase.BACKWARD]
+        return self._backend.schedule(traces, Phase.BACKWARD)
 
     def _given(self, trace: Trace, all: Sequence[Trace]) -> set[Var]:
         """What a backward program may overwrite: what forward saved for it alone, and nobody else refers to."""
@@ -233,7 +233,7 @@ class BackwardBuilder:
         def replay(tensors: Sequence[torch.Tensor], origin: Origin) -> Sequence[torch.Tensor]:
             if not compiled:
                 lowered = self._backend.lower_natively(dce(trace))
-                compiled.append(compile_trace(self._backend.schedule({Phase.FORWARD: lowered})[Phase.FORWARD]))
+                compiled.append(compile_trace(self._backend.schedule({Phase.FORWARD: lowered}, Phase.FORWARD)))
             cpu, devices, states = origin.random_state or (None, [], [])
             with torch.random.fork_rng(devices, enabled=cpu is not None), torch._C._DisableAutocast():
                 if cpu is not None:

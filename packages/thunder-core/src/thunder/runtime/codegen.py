@@ -19,22 +19,23 @@ _serial = itertools.count()
 
 
 def compile_trace(trace: Trace, fused: Callable[[BoundSymbol], Callable[..., Any]] | None = None) -> Callable[..., Any]:
-    """The function that runs ``program_text(trace)``; it takes the trace's parameters by position.
+    """The function that ``program_text(trace)`` defines; it takes the trace's parameters by position.
 
     fused: finds what runs a fused operation; without it, its operations run one by one, as the text says.
     Its source is known to ``linecache`` (so debuggers and tracebacks show it) for as long as the function lives, and
     the trace is its attribute ``__thunder_trace__``.
     """
     program = render(trace)
+    text = program.definition
     filename = f"<thunder {trace.name} {next(_serial)}>"
     namespace: dict[str, Any] = {"__name__": filename, _LINES: program.lines}
-    exec(compile(program.text, filename, "exec"), namespace)
+    exec(compile(text, filename, "exec"), namespace)
     namespace.update(program.supplied)
     if fused is not None:
         namespace.update({name: fused(op) for name, op in program.regions.items()})
     fn = namespace.pop(trace.name)  # the function refers to its namespace: without a cycle it dies with its last user
     fn.__thunder_trace__ = trace
-    linecache.cache[filename] = (len(program.text), None, program.text.splitlines(keepends=True), filename)
+    linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)
     weakref.finalize(fn, linecache.cache.pop, filename, None).atexit = False
     return fn
 

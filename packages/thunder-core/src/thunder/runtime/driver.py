@@ -205,7 +205,7 @@ def _parameters(trace: Trace, inputs: tuple[Input, ...]) -> list[Var]:
 
 def _plain(selected: Trace, capture: Capture, backend: Backend, watch: Stopwatch) -> Program:
     lowered = watch.lowered(selected, backend, watch.record.traces)
-    scheduled = watch.run("schedule", lambda: backend.schedule({Phase.FORWARD: lowered})[Phase.FORWARD])
+    scheduled = watch.run("schedule", lambda: backend.schedule({Phase.FORWARD: lowered}, Phase.FORWARD))
     scheduled = watch.settled(scheduled, backend, watch.record.traces)
     watch.compile(backend.regions)
     run = watch.run("codegen", lambda: _without_autocast(backend.function(scheduled)))

@@ -44,7 +44,7 @@ class MeasuringSelector(Selector):
         if len(candidates) == 1:
             return candidates[0]
         by_label = {_label(candidate): candidate for candidate in candidates}
-        decision = self._decide(op, {label: [replace(op, selection=s)] for label, s in by_label.items()}, dependent)
+        decision = self._decide(op, {label: [op.with_facts(selection=s)] for label, s in by_label.items()}, dependent)
         if decision is None or not decision.costs:
             return super().choose(op, dependent, site)
         return _with_times(by_label[decision.chosen], decision)
@@ -61,7 +61,7 @@ class MeasuringSelector(Selector):
         return _with_times(by_label[decision.chosen], decision)
 
     def _opened(self, op: BoundSymbol, whole: Selection, parts: list[BoundSymbol], dependent: Set[Var]) -> bool:
-        decision = self._decide(op, {OPENED: parts, whole.executor: [replace(op, selection=whole)]}, dependent)
+        decision = self._decide(op, {OPENED: parts, whole.executor: [op.with_facts(selection=whole)]}, dependent)
         return decision is None or decision.chosen == OPENED
 
     def _decide(
@@ -92,7 +92,7 @@ def _label(selection: Selection) -> str:
 def _running(op: BoundSymbol, subject: Subject) -> BoundSymbol:
     """The operation, settled where lowering would ask again who runs it."""
     native = op.sym.name.startswith("aten.") and op.selection is not None and op.selection.claim is None
-    return replace(op, call=native_call(op)) if native and not subject.roots else op
+    return op.with_facts(call=native_call(op)) if native and not subject.roots else op
 
 
 def _with_times(chosen: Selection, decision: Decision) -> Selection:

@@ -10,7 +10,7 @@ from thunder.ir.symbol import BoundSymbol, Phase
 from thunder.ir.trace import Names, Trace
 from thunder.ir.types import OpaqueType, Var
 from thunder.passes.lower import Lowering
-from thunder.passes.schedule import schedule
+from thunder.passes.schedule import schedule_phase
 from thunder.plugins.spec import Executor
 from thunder.runtime.codegen import compile_trace
 from thunder.runtime.fusing import Regions
@@ -62,9 +62,9 @@ class Backend:
         """What runs a scheduled trace."""
         return compile_trace(trace, self.regions.function)
 
-    def schedule(self, traces: Mapping[Phase, Trace]) -> dict[Phase, Trace]:
-        """The traces in their final order, with the closers they owe."""
-        return schedule(traces, self._calls)
+    def schedule(self, traces: Mapping[Phase, Trace], phase: Phase) -> Trace:
+        """One of the traces in its final order, with the closers that it owes beside the others."""
+        return schedule_phase(traces, phase, self._calls)
 
     def handles(self, trace: Trace, first: int) -> tuple[Any, ...]:
         """The state instances for the trace's parameters from position ``first`` on."""
