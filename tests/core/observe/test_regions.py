@@ -17,9 +17,9 @@ from thunder import cli
 from thunder.errors import ThunderError
 from thunder.observe import progress as shown
 from thunder.observe.bisect import bisect
-from thunder.observe.progress import RegionProgress
+from thunder.observe.progress import ShownProgress
+from thunder.passes.progress import Progress
 from thunder.plugins import registry
-from thunder.runtime.fusing import Progress
 from thunder.runtime.library import LIBRARY
 from thunder.testing.fakes.fuser import FUSER
 
@@ -136,24 +136,37 @@ class Timer:
         self.cancelled = True
 
 
+WHAT = "compiling 4 different regions of 9"
+
+
 def test_progress_is_a_line_in_the_log_after_a_while(caplog):
-    told = RegionProgress(Timer)
+    told = ShownProgress(Timer)
     with caplog.at_level(logging.INFO, "thunder.compiles"):
-        told(Progress(0, 4, 9))
-        told(Progress(1, 4, 9))
+        told(Progress(WHAT, 0, 4))
+        told(Progress(WHAT, 1, 4))
         assert not caplog.messages
         Timer.last.action()
-        told(Progress(4, 4, 9))
-    assert caplog.messages == ["compiling 4 different regions of 9: 1 done after 2 s"]
+        told(Progress(WHAT, 4, 4))
+    assert caplog.messages == ["compiling 4 different regions of 9: 1 of 4 done after 2 s"]
     assert Timer.last.cancelled
 
 
 def test_progress_that_ends_soon_shows_nothing(caplog):
-    told = RegionProgress(Timer)
+    told = ShownProgress(Timer)
     with caplog.at_level(logging.INFO, "thunder.compiles"):
-        told(Progress(0, 4, 9))
-        told(Progress(4, 4, 9))
+        told(Progress(WHAT, 0, 4))
+        told(Progress(WHAT, 4, 4))
         Timer.last.action()
+    assert not caplog.messages
+
+
+def test_progress_ends_with_the_work(caplog):
+    told = ShownProgress(Timer)
+    with caplog.at_level(logging.INFO, "thunder.compiles"):
+        told(Progress("measuring for at most 3 s", 1, 3))
+        told(None)
+        Timer.last.action()
+    assert Timer.last.cancelled
     assert not caplog.messages
 
 
@@ -165,10 +178,11 @@ def test_progress_is_a_bar_on_a_terminal(monkeypatch):
     out = StringIO()
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
     monkeypatch.setattr(shown, "_console", lambda: Console(file=out, force_terminal=True, width=100))
-    told = RegionProgress(Timer)
-    told(Progress(0, 4, 9))
+    told = ShownProgress(Timer)
+    told(Progress("measuring for at most 3 s", 0, 3))
     Timer.last.action()
-    told(Progress(3, 4, 9))
-    told(Progress(4, 4, 9))
+    told(Progress(WHAT, 3, 4))
+    told(Progress(WHAT, 4, 4))
+    assert "measuring for at most 3 s" in out.getvalue()
     assert "compiling 4 different regions of 9" in out.getvalue()
     assert "3/4" in out.getvalue()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 import torch
@@ -17,8 +18,11 @@ from tests.core.runtime.measuring import FRONT_ENDS, LONG, MEASURE, Prices, agre
 from tests.core.testing.racing import racer
 from tests.meta.sources import ROOT
 from thunder.errors import OptionError
+from thunder.frontends.functional import FunctionalFunction
+from thunder.frontends.settings import make_settings
 from thunder.passes import measure
 from thunder.passes.decisions import MARGIN
+from thunder.passes.progress import Progress
 from thunder.plugins import Registry
 from thunder.runtime import measured
 
@@ -163,6 +167,16 @@ def test_what_the_budget_does_not_reach_follows_the_order_and_is_not_kept(priced
     jitted = thunder.jit(module, executors=[racer("slow", "often")], frontend="functional", options=MEASURE | LONG)
     jitted(x)
     assert runs_on(jitted) == ["torch", "torch"]
+
+
+def test_progress_is_told_while_candidates_are_measured():
+    _, x = layer()
+    told = []
+    settings = replace(make_settings([racer("slow", "often")], MEASURE), progress=told.append)
+    program = FunctionalFunction(lambda x, w: nn.functional.linear(x, w).tanh(), settings)
+    program(x, torch.randn(32, 48))
+    assert told[0] == Progress("measuring for at most 3 s", 0, 3)
+    assert told[-1] is None
 
 
 def test_equal_calls_are_measured_once(priced):

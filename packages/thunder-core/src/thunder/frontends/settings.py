@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from thunder.observe.progress import RegionProgress
+from thunder.observe.progress import ShownProgress
 from thunder.plugins import CORE, registry, resolve_options, select_executors
 from thunder.plugins.spec import Transform
 from thunder.runtime.driver import Settings
@@ -26,4 +26,4 @@ def make_settings(
     resolved = resolve_options({**ambient, **(options or {})}, selected, CORE)
     passes = tuple(registry().transform(t) if isinstance(t, str) else t for t in transforms)
     verify = os.environ.get("THUNDER_VERIFY") == "1"
-    return Settings(executors=selected, options=resolved, transforms=passes, verify=verify, progress=RegionProgress())
+    return Settings(executors=selected, options=resolved, transforms=passes, verify=verify, progress=ShownProgress())

@@ -1,22 +1,20 @@
-"""What people see while regions are compiled for longer than a moment: a bar on a terminal, else a line in the log."""
+"""What people see while compiling takes longer than a moment: a bar on a terminal, else a line in the log."""
 
 from __future__ import annotations
 
 import sys
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from thunder.observe.logs import compiles
-
-if TYPE_CHECKING:
-    from thunder.runtime.fusing import Progress
+from thunder.passes.progress import Progress
 
 PATIENCE = 2.0
 """Seconds before anything is shown."""
 
 
-class RegionProgress:
+class ShownProgress:
     """Told of progress, it shows it once that has gone on for a while. Thread-safe."""
 
     def __init__(self, timer: Callable[[float, Callable[[], None]], Any] = threading.Timer) -> None:
@@ -26,27 +24,29 @@ class RegionProgress:
         self._bar: Any = None
         self._last: Progress | None = None
 
-    def __call__(self, progress: Progress) -> None:
+    def __call__(self, progress: Progress | None) -> None:
         with self._lock:
             self._last = progress
-            if progress.done == progress.different:
+            if progress is None or progress.done == progress.total:
                 self._end()
             elif self._timer is None:
                 self._timer = self._new_timer(PATIENCE, self._show)
                 self._timer.daemon = True
                 self._timer.start()
             elif self._bar is not None:
-                self._bar.update(self._bar.task_ids[0], completed=progress.done, refresh=True)
+                task, text = self._bar.task_ids[0], progress.what
+                self._bar.update(task, description=text, completed=progress.done, total=progress.total, refresh=True)
 
     def _show(self) -> None:
         with self._lock:
             if self._timer is None or self._last is None:
                 return
             if not sys.stderr.isatty():
-                compiles.info("%s", _text(self._last))
+                last = self._last
+                compiles.info("%s: %s of %s done after %.0f s", last.what, last.done, last.total, PATIENCE)
                 return
             self._bar = _bar()
-            self._bar.add_task(_what(self._last), total=self._last.different, completed=self._last.done)
+            self._bar.add_task(self._last.what, total=self._last.total, completed=self._last.done)
             self._bar.start()
 
     def _end(self) -> None:
@@ -68,11 +68,3 @@ def _bar() -> Any:
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     return Progress(*columns, console=_console(), transient=True)
-
-
-def _what(progress: Progress) -> str:
-    return f"compiling {progress.different} different regions of {progress.total}"
-
-
-def _text(progress: Progress) -> str:
-    return f"{_what(progress)}: {progress.done} done after {PATIENCE:.0f} s"

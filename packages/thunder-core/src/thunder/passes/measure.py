@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from thunder.ir.types import TensorType
 from thunder.passes.decisions import Cost, Decision, Store, cheapest, store
+from thunder.passes.progress import Progress, Report, unreported
 from thunder.passes.race import clock_for, race, random_tensors
 from thunder.plugins import registry
 from thunder.plugins.spec import Executor
@@ -36,16 +38,23 @@ class Candidate:
 class Measurer:
     """Decides within the budget of one compilation, and remembers what it decided.
 
-    options: of the core. decisions: what was decided, in order, each different call once.
+    options: of the core. report: told while it measures.
+    decisions: what was decided, in order, each different call once.
     """
 
     def __init__(
-        self, executors: Sequence[Executor], options: Mapping[str, Mapping[str, Any]], kept: Store | None = None
+        self,
+        executors: Sequence[Executor],
+        options: Mapping[str, Mapping[str, Any]],
+        kept: Store | None = None,
+        report: Report = unreported,
     ) -> None:
         core = options["core"]
+        self._report = report
         self.decisions: list[Decision] = []
         self._trade = core["memory"] == "trade"
         self._budget: float = core["measure_budget"]
+        self._whole = self._budget
         self._began: float | None = None
         self._group, self._lasting = _group(executors, options)
         self._store = kept or store()
@@ -96,6 +105,7 @@ class Measurer:
         if (kept := self.kept(what, signature, labels)) is not None:
             return kept
         with self._on_the_clock():
+            self._tell()
             try:
                 costs = self._costs(candidates, types, spent) if self._left() > 0 else None
             except Exception as error:
@@ -117,6 +127,12 @@ class Measurer:
             runs = {label: _run(candidate, tensors, spent) for label, candidate in made.items()}
             seconds = race(runs, clock_for(types), self._left())
         return {label: Cost(seconds[label], saved[label]) for label in made} if seconds else None
+
+    def _tell(self) -> None:
+        seconds = math.ceil(self._whole)
+        self._report(
+            Progress(f"measuring for at most {seconds} s", min(int(self._whole - self._left()), seconds), seconds)
+        )
 
     def _left(self) -> float:
         """Seconds of the budget that are left."""

@@ -26,10 +26,11 @@ from thunder.passes.functionalize import functionalize, writes_of
 from thunder.passes.fusers import active_fusers
 from thunder.passes.lower import Lowering
 from thunder.passes.measure import Measurer
+from thunder.passes.progress import Report, unreported
 from thunder.passes.select import Selector
 from thunder.plugins.spec import Executor, Transform, resolve
 from thunder.runtime.backward import BackwardBuilder
-from thunder.runtime.fusing import Regions, Report, unreported
+from thunder.runtime.fusing import Regions
 from thunder.runtime.measured import MeasuringSelector
 from thunder.runtime.program import CompilationRecord, DifferentiableProgram, PlainProgram, Program
 from thunder.runtime.stages import Backend, leaving
@@ -51,7 +52,7 @@ class Settings:
     """What a compilation depends on besides the program.
 
     options: of each executor, by its name. transforms: passes over the functional trace. states: what executors keep
-    between runs and compilations. progress: told while regions are compiled.
+    between runs and compilations. progress: told while regions are compiled and candidates measured.
     """
 
     executors: tuple[Executor, ...]
@@ -76,7 +77,10 @@ def compile_program(
     Raises CaptureError for what cannot be recorded soundly. Nothing is computed.
     """
     with _callers_hooks_hidden(), _collector_paused(), one_fake_mode():
-        return _compiled(fn, inputs, settings, name, numbers)
+        try:
+            return _compiled(fn, inputs, settings, name, numbers)
+        finally:
+            settings.progress(None)
 
 
 def _compiled(
@@ -106,7 +110,7 @@ def _measurer(settings: Settings, record: CompilationRecord) -> Measurer | None:
     """Who decides by measuring, if the user asks for that."""
     if settings.options.get("core", {}).get("select") != "measure":
         return None
-    measurer = Measurer(settings.executors, settings.options)
+    measurer = Measurer(settings.executors, settings.options, report=settings.progress)
     record.decisions = measurer.decisions
     return measurer
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from thunder.ir.symbol import BoundSymbol
@@ -13,26 +13,11 @@ from thunder.passes.bodies import Bodies
 from thunder.passes.fuse import Fusion
 from thunder.passes.fusers import ActiveFuser
 from thunder.passes.measure import Measurer
+from thunder.passes.progress import Progress, Report, unreported
 from thunder.passes.reuse import owned, reuse
 from thunder.plugins.spec import Yes
 from thunder.runtime.library import LIBRARY, CompiledRegion, Library
 from thunder.runtime.region_race import is_known_slower, is_slower
-
-
-@dataclass(frozen=True)
-class Progress:
-    """How far compiling the regions of a program is. done, different: regions. total: calls of them."""
-
-    done: int
-    different: int
-    total: int
-
-
-Report = Callable[[Progress], None]
-
-
-def unreported(progress: Progress) -> None:
-    """Nobody is told."""
 
 
 class Regions:
@@ -90,11 +75,11 @@ class Regions:
         """Have every region compiled that is not yet: all are started before the first is waited for."""
         if all(region.done for region in self.uses):
             return
+        what = f"compiling {len(self.uses)} different regions of {sum(self.uses.values())}"
         for work in (CompiledRegion.start, CompiledRegion.function):
             for region in self.uses:
                 work(region)
-                done = sum(region.done for region in self.uses)
-                self._report(Progress(done, len(self.uses), sum(self.uses.values())))
+                self._report(Progress(what, sum(region.done for region in self.uses), len(self.uses)))
 
     def function(self, op: BoundSymbol) -> Callable[..., Any]:
         """What runs a fused operation."""
