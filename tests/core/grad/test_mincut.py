@@ -220,3 +220,34 @@ def test_independent_results_back_propagate_on_their_own():
     expected = program(x, w)
     for got, want in ((second, expected[1]), (first, expected[0])):
         torch.testing.assert_close(*(torch.autograd.grad(end, w)[0] for end in (got, want)))
+
+
+def test_what_is_made_of_no_tensors_is_made_and_saved_once():
+    tables = torch.nn.ModuleList(torch.nn.EmbeddingBag(10, 4, mode="sum") for _ in range(3))
+
+    def look_up(ids):
+        return torch.cat([table(ids) for table in tables], 1)
+
+    ids = torch.randint(0, 10, (5, 2))
+    jitted = thunder.jit(look_up, executors=["torch"], frontend="functional")
+    expected = torch.autograd.grad(look_up(ids).square().sum(), list(tables.parameters()))
+    torch.testing.assert_close(torch.autograd.grad(jitted(ids).square().sum(), list(tables.parameters())), expected)
+    made = [op for op in thunder.last_traces(jitted)[-1].ops if op.sym.name.startswith("aten.arange")]
+    assert len(made) == 1
+
+
+def test_two_results_of_equal_factories_are_two_tensors():
+    def make(x):
+        return torch.zeros(3), torch.zeros(3), x * torch.zeros(3) + torch.zeros(3)
+
+    first, second, _ = thunder.jit(make, executors=["torch"], frontend="functional")(torch.ones(3, requires_grad=True))
+    first.fill_(1)
+    assert second.eq(0).all()
+
+
+def test_training_saves_no_statistics_of_batch_norm():
+    module, x = torch.nn.BatchNorm1d(4), torch.randn(8, 4, requires_grad=True)
+    jitted = thunder.jit(module, executors=["torch"], frontend="functional")
+    jitted(x).square().sum().backward()
+    saved = {v.name for v in thunder.last_backward_traces(jitted)[-1].params}
+    assert not any("running" in name for name in saved)

@@ -23,6 +23,7 @@ from thunder.prims.facts import (
     draws,
     functional_operators,
     makes_new_tensors,
+    read_arguments,
     returns_view,
     written_arguments,
 )
@@ -74,7 +75,8 @@ def record_aten(
     fresh = [t for t in tensor_leaves(out) if not log.knows(t)]
     if not fresh and not writes:
         return
-    log.add(op, args, kwargs, out, writes=writes, random=draws(op, args, kwargs), source=None, grad=grad)
+    random, args = draws(op, args, kwargs), read_arguments(op, args)
+    log.add(op, args, kwargs, out, writes=writes, random=random, source=None, grad=grad)
 
 
 def _rebind(log: Log, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

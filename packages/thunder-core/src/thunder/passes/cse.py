@@ -23,11 +23,11 @@ def cse(trace: Trace, escaping: frozenset[Var] = frozenset()) -> Trace:
     merged: dict[Var, Var] = {}
     ops = []
     for op in trace.ops:
-        op = _renamed(op, merged)
+        op = renamed(op, merged)
         if op.effects or not apart.isdisjoint(op.outputs):
             ops.append(op)
             continue
-        equal = first.setdefault(_key(op), op)
+        equal = first.setdefault(equality_key(op), op)
         if equal is op:
             ops.append(op)
         else:
@@ -35,14 +35,15 @@ def cse(trace: Trace, escaping: frozenset[Var] = frozenset()) -> Trace:
     return trace.with_ops(ops)
 
 
-def _key(op: BoundSymbol) -> Hashable:
+def equality_key(op: BoundSymbol) -> Hashable:
     """Equal for operations that compute the same. Result types count: under ``no_grad`` the same call differs."""
     types = tree.map_tree(lambda leaf: leaf.type if isinstance(leaf, Var) else leaf, op.outs)
     trees = tree.freeze((op.args, op.kwargs, types))
     return (op.sym, op.call, trees, op.phase, op.region)
 
 
-def _renamed(op: BoundSymbol, names: dict[Var, Var]) -> BoundSymbol:
+def renamed(op: BoundSymbol, names: dict[Var, Var]) -> BoundSymbol:
+    """The operation over other variables."""
     if names.keys().isdisjoint(op.inputs):
         return op
     effects = tuple(replace(e, handle=names.get(e.handle, e.handle)) if e.handle else e for e in op.effects)

@@ -17,6 +17,9 @@ _HIDDEN_WRITES = {
 _HIDDEN_VIEWS = frozenset({"aten::_unsafe_view", "aten::unsafe_split", "aten::unsafe_split_with_sizes"})
 """Operators whose results are views, without a declaration in the schema: autograd does not track them."""
 
+# Arguments that are not read if a flag is set: operator -> (their positions, position of the flag).
+_NOT_READ = {"aten::native_batch_norm_backward": ((3, 4), 7)}
+
 
 def draws(op: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """True if a call draws from a random generator. What has a dropout (attention) draws for nothing else."""
@@ -95,6 +98,14 @@ def written_arguments(op: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: 
         value = args[position] if not keyword_only and position < len(args) else kwargs.get(name)
         written.extend(v for v in (value if isinstance(value, (list, tuple)) else (value,)) if v is not None)
     return written
+
+
+def read_arguments(op: torch._ops.OpOverload, args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The arguments with None for those that the call does not read: batch norm's backward after training."""
+    positions, flag = _NOT_READ.get(op._schema.name, ((), 0))
+    if not positions or not args[flag]:
+        return args
+    return tuple([None if place in positions else arg for place, arg in enumerate(args)])
 
 
 @cache
