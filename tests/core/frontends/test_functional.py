@@ -459,3 +459,36 @@ def test_a_program_that_asks_for_values_is_told_that_it_is_compiled() -> None:
     with pytest.raises(ZeroDivisionError):
         functional(lambda x: x / (1 // 0))(x)
     assert not torch.compiler.is_compiling()
+
+
+def test_a_capture_that_is_refused_rebinds_no_names() -> None:
+    n = 0
+
+    def counting(x: torch.Tensor) -> torch.Tensor:
+        nonlocal n
+        n += 1
+        return x * n if torch.compiler.is_compiling() else x * x.sum().item()
+
+    jitted = functional(counting)
+    assert [jitted(torch.ones(1)).item() for _ in range(3)] == [1, 2, 3]
+    assert n == 3
+
+    def refused(x: torch.Tensor) -> float:
+        nonlocal n
+        n += 1
+        return x.sum().item()
+
+    with pytest.raises(CaptureError):
+        functional(refused)(torch.ones(1))
+    assert n == 3
+
+
+def test_a_capture_is_refused_at_once_if_the_program_has_nothing_for_compilers() -> None:
+    numbers = iter(range(5))
+
+    def consuming(x: torch.Tensor) -> float:
+        return next(numbers) * x.sum().item()
+
+    with pytest.raises(CaptureError):
+        functional(consuming)(torch.ones(1))
+    assert next(numbers) == 1

@@ -16,7 +16,12 @@ import thunder
 from examples.models import GPT, GPTConfig
 from tests.fuzz.check import verdict
 from tests.fuzz.generate import generate
-from thunder.ir.trace import Trace
+from thunder.ir.symbol import BoundSymbol, Symbol
+from thunder.ir.trace import Stage, Trace
+from thunder.ir.types import Var
+from thunder.lang.values import tensor_type
+from thunder.passes.bodies import Bodies
+from thunder.passes.reuse import owned
 from thunder.runtime.library import LIBRARY
 from thunder.testing.fakes.fuser import FUSER
 
@@ -224,3 +229,65 @@ def test_views_share_the_life_of_what_they_view():
     torch.testing.assert_close(fused(f)(x, w), f(x, w))
     found = torch.autograd.grad(fused(f)(x, w).sum(), (x, w))
     torch.testing.assert_close(found, torch.autograd.grad(f(x, w).sum(), (x, w)))
+
+
+@pytest.mark.parametrize("frontend", FRONTENDS)
+def test_a_result_in_the_memory_of_another_value_is_the_callers_to_write(frontend):
+    """For autograd it is no view, of whatever lay there."""
+
+    def f(x, w):
+        return (x @ w + x @ w.t()) * 2
+
+    x, w = (torch.randn(8, 8, requires_grad=True) for _ in range(2))
+    jitted = fused(f, frontend)
+    assert jitted(x, w).add_(1).grad_fn is not None
+    assert overwritten(thunder.last_traces(jitted)[-1])
+    torch.testing.assert_close(jitted(x, w).mul_(3), f(x, w) * 3)
+
+
+@pytest.mark.parametrize("fn", [
+    lambda x, w: (x.exp().sin() @ w).tanh().repeat(16, 1)[:64] @ w,
+    lambda x, w: sum((x.exp().sin() @ w).tanh().repeat(16, 1).split(64)) @ w.exp(),
+    lambda x, w: ((x.view(4, 16, 64) @ w).tanh() @ w).view(64, 64).sigmoid() @ w,
+    lambda x, w: ((x.repeat(16, 1) @ w)[:64] + x @ w.t()) * 2,
+])  # fmt: skip
+def test_what_leaves_a_program_is_no_new_view_and_keeps_no_more_memory_alive_than_its_own(fn):
+    x, w = (torch.randn(64, 64, requires_grad=True) for _ in range(2))
+
+    def results(program):
+        out = program(x, w)
+        return out, *torch.autograd.grad(out.sum(), (x, w))
+
+    for found, expected in zip(results(fused(fn)), results(fn)):
+        torch.testing.assert_close(found, expected)
+        assert found._is_view() <= expected._is_view()
+        assert found.untyped_storage().nbytes() == found.numel() * found.element_size()
+
+
+def test_results_of_a_call_may_share_the_memory_that_it_makes():
+    """One of them is dead before the other."""
+    x, y, a, b = (Var(name, tensor_type(torch.empty(4))) for name in "xyab")
+    parts = [
+        BoundSymbol(Symbol("aten.exp"), (x,), outs=y),
+        BoundSymbol(Symbol("aten.view"), (y, (4,)), outs=a),
+        BoundSymbol(Symbol("aten.alias"), (a,), outs=b),
+    ]
+
+    class Two(Bodies):
+        def prims(self, op, names):
+            return parts
+
+    call = BoundSymbol(Symbol("torch.two"), (x,), outs=(a, b))
+    assert owned(Trace("f", (x,), (call,), (a,), Stage.SCHEDULED), Two()) == {a}
+    assert owned(Trace("f", (x,), (call,), (a, b), Stage.SCHEDULED), Two()) == set()
+
+
+@pytest.mark.parametrize("fn", [
+    lambda z, u: ((z @ u).conj() @ u).imag.exp() + (z @ u).mH.real,
+    lambda z, u: torch.view_as_real((z.exp() * 1j).conj() @ u).sum(-1).sin(),
+])  # fmt: skip
+def test_conjugates(fn):
+    z, u = (torch.randn(4, 4, dtype=torch.complex64, requires_grad=True) for _ in range(2))
+    found, expected = fused(fn)(z, u), fn(z, u)
+    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(*(torch.autograd.grad(out.sum(), (z, u)) for out in (found, expected)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import operator
 from random import Random
 
 import pytest
@@ -309,6 +310,21 @@ def test_inplace_flags(write):
     def program(a):
         write(a[1:], inplace=True)
         return [a * 2]
+
+    agrees(make, program)
+
+
+@pytest.mark.parametrize("write", [operator.iadd, operator.imul, operator.ipow, operator.itruediv, operator.isub])
+def test_operators_in_place(write):
+    def make(seed):
+        leaf, a = leaf_and_copy(seed)
+        return [leaf], [a]
+
+    def program(a):
+        a = write(a, 2.0)
+        part = a[1:]
+        part = write(part, a[:1])
+        return [a, part]
 
     agrees(make, program)
 

@@ -198,7 +198,9 @@ class _Binder:
         inputs = self.value(tree, leaves, expr, path, stem)
         if leaves:
             self.binding.slots.append(Slot(holder, key, tree, path, inputs))
-        elif type(value) in (list, dict, set):
+            return
+        self.binding.constants.append((holder, key, value))
+        if type(value) in (list, dict, set):
             self.binding.plain.append((path, value))
 
     def module(self, module: torch.nn.Module, stem: str, *, root: bool = False) -> None:

@@ -46,6 +46,7 @@ class Binding:
 
     owned: holders, with their paths, whose new and changed entries are state that the program leaves.
     plain: lists, dicts and sets outside the arguments that hold no tensors, with their paths.
+    constants: places outside the arguments that hold no tensors, as holder, key and value.
     classes: attributes of classes that the program may read, with their values.
     """
 
@@ -55,6 +56,7 @@ class Binding:
     slots: list[Slot] = field(default_factory=list)
     owned: list[tuple[str, MutableMapping[str, Any]]] = field(default_factory=list)
     plain: list[tuple[str, Any]] = field(default_factory=list)
+    constants: list[tuple[Holder, str, Any]] = field(default_factory=list)
     classes: list[tuple[type, str, Any]] = field(default_factory=list)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,14 +39,14 @@ class Tracing:
         self._binding = binding
         self.output: Tree
         self.writes: list[Write] = []
-        self.told = False
+        self.compiling = Answer(False)
 
     def __call__(self, *tensors: Any) -> list[Any]:
         args = [_build(argument, tensors) for argument in self._binding.args]
         kwargs = {name: _build(argument, tensors) for name, argument in self._binding.kwargs.items()}
         leaves: list[Any] = []
         with _restored(self._binding, tensors) as before, numbers_refused():
-            with _compiling() if self.told else nullcontext():
+            with _answering(self.compiling):
                 result = self._fn(*args, **kwargs)
             self.output = flatten(result, leaves, path="the result", strict=True)
             self._check_arguments(args, kwargs, tensors)
@@ -61,10 +61,20 @@ class Tracing:
                 raise _changed(argument.path, value)
 
 
+class Answer:
+    """What ``torch.compiler.is_compiling()`` answers, and whether anybody asked."""
+
+    def __init__(self, yes: bool) -> None:
+        self._yes, self.asked = yes, False
+
+    def __bool__(self) -> bool:
+        self.asked = True
+        return self._yes
+
+
 @contextmanager
-def _compiling() -> Iterator[None]:
-    """``torch.compiler.is_compiling()`` is true, as under ``torch.compile``."""
-    before, torch.compiler._is_compiling_flag = torch.compiler._is_compiling_flag, True
+def _answering(answer: Answer) -> Iterator[None]:
+    before, torch.compiler._is_compiling_flag = torch.compiler._is_compiling_flag, answer  # type: ignore[assignment]
     try:
         yield
     finally:
@@ -83,7 +93,7 @@ def _unchanged(place: Argument | Slot, value: Any, tensors: Sequence[Any]) -> bo
 def _restored(binding: Binding, tensors: Sequence[Any]) -> Iterator[dict[int, dict[str, Any]]]:
     """Put back what the program assigns to, and refuse what it changes in place: CaptureError.
 
-    Plain containers that the program changed stay changed, unless it failed or left tensors in one.
+    Plain containers that the program changed stay changed, and constants rebound, unless it failed or left tensors.
     Yields what each holder contains before, by the holder's id.
     """
     owned = [(holder, dict(holder)) for _, holder in binding.owned]
@@ -100,6 +110,9 @@ def _restored(binding: Binding, tensors: Sequence[Any]) -> Iterator[dict[int, di
             if not holds(container, content):
                 raise _changed(path, container)
     except BaseException:
+        for holder, key, value in binding.constants:
+            if _now(holder, key) is not value:
+                write(holder, key, value)
         for _, container, content, _ in plain:
             if not same(container, content):
                 refill(container, content)
@@ -143,16 +156,24 @@ def _writes(
         yield Write(holder, key, flatten(value, leaves, path=path, strict=True))
 
 
-def _left(holder: Holder, key: str, path: str) -> Any:
+def _now(holder: Holder, key: str) -> Any:
+    """What is in a place, ``MISSING`` if nothing is."""
     try:
         return read(holder, key)
-    except KeyError:
-        raise CaptureError(
-            f"the program removes {path}",
-            where=path,
-            why="what a program leaves in modules must be the same attributes or more",
-            fix='assign None instead, or use frontend="dynamo"',
-        ) from None
+    except (KeyError, ValueError):
+        return MISSING
+
+
+def _left(holder: Holder, key: str, path: str) -> Any:
+    value = _now(holder, key)
+    if value is not MISSING:
+        return value
+    raise CaptureError(
+        f"the program removes {path}",
+        where=path,
+        why="what a program leaves in modules must be the same attributes or more",
+        fix='assign None instead, or use frontend="dynamo"',
+    )
 
 
 def _changed(path: str, value: Any) -> CaptureError:

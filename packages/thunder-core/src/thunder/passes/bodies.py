@@ -37,7 +37,12 @@ class Bodies:
         return self._opened(op, needs, names, _body)
 
     def prims(self, op: BoundSymbol, names: Names) -> list[BoundSymbol] | None:
-        """The ATen operators that the call runs where grad mode is off; None as for ``open``."""
+        """The ATen operators that the call runs where grad mode is off; None as for ``open``.
+
+        None for calls on complex numbers: which they run depends on whether those are conjugates, which no type says.
+        """
+        if any(isinstance(v.type, TensorType) and v.type.dtype.startswith("complex") for v in op.inputs):
+            return None
         return self._opened(op, (False,) * len(op.inputs), names, _prims)
 
     def _opened(

@@ -85,8 +85,8 @@ def saves(region: Trace, overhead: float) -> float:
 
 
 def views(op: BoundSymbol) -> bool:
-    """True for an ATen operation that only views its argument's memory."""
-    return op.sym.name.startswith("aten.") and is_view(resolve_symbol(op.sym.name))
+    """True for an ATen operation that only views its argument's memory. That of a number is no memory."""
+    return op.sym.name.startswith("aten.") and bool(op.inputs) and is_view(resolve_symbol(op.sym.name))
 
 
 def multiplies(op: BoundSymbol) -> bool:

@@ -82,9 +82,9 @@ def _not_in_place(op: BoundSymbol) -> BoundSymbol | None:
     fn = resolve_symbol(op.sym.name)
     if not inspect.isfunction(fn) or any(effect.state is RANDOM for effect in op.effects):
         return None
-    signature = inspect.signature(fn)
-    if "inplace" not in signature.parameters:
+    if "inplace" not in fn.__code__.co_varnames[: fn.__code__.co_argcount + fn.__code__.co_kwonlyargcount]:
         return None
+    signature = inspect.signature(fn)
     given = signature.bind(*op.args, **op.kwargs).arguments
     if given.pop("inplace", False) is not True:
         return None

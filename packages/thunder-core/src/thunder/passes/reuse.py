@@ -33,9 +33,7 @@ def reuse(trace: Trace, bodies: Bodies, given: Collection[Var] = ()) -> Trace:
     for index, op in enumerate(trace.ops):
         dying = memory.dying(index)
         if op.fused is not None:
-            op, taken = _overwriting(op, op.fused, dying, memory)
-            dying = [v for v in dying if memory.owner[v] not in taken]
-            memory.taken |= taken
+            op = _overwriting(op, op.fused, dying, memory)
         elif _writes_out(op) and (found := _taken(op.outputs[0], free, memory)) is not None:
             op = replace(op, kwargs={**op.kwargs, "out": found})
         for var in dying:
@@ -50,28 +48,29 @@ def owned(trace: Trace, bodies: Bodies) -> set[Var]:
     memory = _Memory(trace, bodies)
     returned = [leaf for leaf in tree.leaves(trace.result) if isinstance(leaf, Var)]  # some of them twice
     owners = [memory.owner[v] for v in returned]
-    return {v for v in returned if owners.count(memory.owner[v]) == 1 and memory.owner[v] not in memory.kept}
+    return {v for v in returned if owners.count(v) == 1 and v not in memory.kept}
 
 
-def _overwriting(op: BoundSymbol, region: Trace, dying: Sequence[Var], memory: _Memory) -> tuple[BoundSymbol, set[Var]]:
-    """The call of a region that knows which dead arguments have room for its results, and the memory that it takes."""
+def _overwriting(op: BoundSymbol, region: Trace, dying: Sequence[Var], memory: _Memory) -> BoundSymbol:
+    """The call of a region that knows which dead arguments have room for its results; it takes their memory."""
     owners = [memory.owner[v] for v in op.inputs]
-    wanted = {_room(v) for v in op.outputs}
-    spent = [v for v in op.inputs if v in dying and _room(v) in wanted and owners.count(memory.owner[v]) == 1]
-    if not spent:
-        return op, set()
-    params = tuple(param for param, v in zip(region.params, op.args, strict=True) if v in spent)
-    return replace(op, fused=replace(region, spent=params)), {memory.owner[v] for v in spent}
+    spent = []
+    for param, v in zip(region.params, op.args, strict=True):
+        outs = [out for out in op.outputs if v in dying and _room(out) == _room(v)]
+        if outs and owners.count(memory.owner[v]) == 1 and all(memory.has_room(v, out) for out in outs):
+            memory.take(v, outs)
+            spent.append(param)
+    return replace(op, fused=replace(region, spent=tuple(spent))) if spent else op
 
 
 def _taken(out: Var, free: dict[TensorType, list[Var]], memory: _Memory) -> Var | None:
     """A dead variable of the same type, the one that died last; its memory is taken."""
     candidates = free.get(_layout(out), [])
-    while candidates:
-        found = candidates.pop()
-        if memory.take(found):
-            return found
-    return None
+    found = next((v for v in reversed(candidates) if memory.has_room(v, out)), None)
+    if found is not None:
+        candidates.remove(found)
+        memory.take(found, [out])
+    return found
 
 
 def _writes_out(op: BoundSymbol) -> bool:
@@ -104,11 +103,18 @@ def _is_full(type: Type) -> bool:
     return is_dense(type) and type.numel > 0
 
 
+def _fills(var: Var, owner: Var) -> bool:
+    """True if a variable is all of its owner's memory. Views of complex numbers may be conjugates, and are not."""
+    if not _is_full(var.type) or not _is_full(owner.type):
+        return False
+    return var is owner or (_room(var) == _room(owner) and not _room(var)[1].startswith("complex"))
+
+
 class _Memory:
     """Which variables of a trace share memory, and when the memory that it owns is dead.
 
-    owner: for each variable, the one that stands for its memory. kept: the owners that others may refer to.
-    taken: the owners whose memory is used again.
+    owner: for each variable, the one that stands for its memory; it is a view of any other. kept: the owners that
+    others may refer to. taken: the owners whose memory is used again. views: what is a view for autograd.
     """
 
     def __init__(self, trace: Trace, bodies: Bodies, given: Collection[Var] = ()) -> None:
@@ -125,23 +131,26 @@ class _Memory:
             last.update(dict.fromkeys(touched, index))
             if shared is None:
                 self.kept |= touched
-        held = self.kept.union(self.owner[v] for v in trace.results)
+        self._held = self.kept.union(self.owner[v] for v in trace.results)
+        self.views = {var for var, owner in self.owner.items() if var is not owner}
         self._dying: dict[int, list[Var]] = {}
         for var, owner in self.owner.items():
-            if owner not in held and owner in last and _is_full(var.type):
+            if owner not in self._held and owner in last and _fills(var, owner):
                 self._dying.setdefault(last[owner], []).append(var)
 
     def dying(self, index: int) -> list[Var]:
         """The variables whose memory nobody reads after an operation. Those that leave gaps in it are left out."""
         return self._dying.get(index, [])
 
-    def take(self, var: Var) -> bool:
-        """True if the memory of a dead variable was not taken before."""
-        owner = self.owner[var]
-        if owner in self.taken:
-            return False
-        self.taken.add(owner)
-        return True
+    def has_room(self, var: Var, out: Var) -> bool:
+        """True if a result may be written into a dead variable: what leaves the trace may be no view for autograd."""
+        return self.owner[var] not in self.taken and not (var in self.views and out in self._held)
+
+    def take(self, var: Var, outs: Collection[Var]) -> None:
+        """One of these results is written into a dead variable: it may be the same tensor."""
+        self.taken.add(self.owner[var])
+        if var in self.views:
+            self.views.update(outs)
 
     def _shared(self, op: BoundSymbol) -> dict[Var, Var] | None:
         """The owner of each result; None if the operation may keep what it is given or share it otherwise."""
@@ -173,4 +182,5 @@ class _Memory:
             owner.update(shared)
         if not parts or any(v not in owner for v in op.outputs):
             return None
-        return {v: owner[v] if owner[v] in self.owner else v for v in op.outputs}
+        first: dict[Var, Var] = {}  # of the results in memory that the call makes
+        return {v: owner[v] if owner[v] in self.owner else first.setdefault(owner[v], v) for v in op.outputs}

@@ -210,7 +210,8 @@ class Fuser:
     a program are asked for once. A region holds its own views of what it reads
     and makes; its results are never views, and are distinct. Each has the type of its variable in
     ``region.result``, strides included, and owns its memory. Types in a region never say ``requires_grad``.
-    The parameters in ``region.spent`` are dead after it: the callable may write into their memory, and return it.
+    The parameters in ``region.spent`` are dead after it: the callable may write into their memory, and return it, the
+    argument itself or a tensor that is no view of it for autograd.
     The core asks ``pays`` where its own model (bytes moved, calls, peak memory) says that the region is worth it.
     Each executor with a fuser has an integer option ``fuel``, which ``cx.options`` does not show: at most so many
     regions of a program are fused. What the callable raises when it runs is told as a warning, and from then on the

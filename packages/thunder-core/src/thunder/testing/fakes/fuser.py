@@ -112,10 +112,16 @@ def _overwrite(spent: torch.Tensor, results: list[torch.Tensor]) -> None:
     for place, (result, memory) in enumerate(zip(results, memories, strict=True)):
         fits = (result.dtype, result.numel()) == (spent.dtype, spent.numel()) and memories.count(memory) == 1
         if fits and memory != spent.untyped_storage().data_ptr():
-            results[place] = spent.as_strided(result.shape, result.stride()).copy_(result)
+            results[place] = _beside(spent, result).copy_(result)
             return
     if spent.untyped_storage().data_ptr() not in memories:
         spent.fill_(torch.nan if spent.is_floating_point() or spent.is_complex() else 1)
+
+
+def _beside(spent: torch.Tensor, result: torch.Tensor) -> torch.Tensor:
+    """A tensor like the result in the memory of the argument, and for autograd no view of it."""
+    memory, offset = spent.untyped_storage(), spent.storage_offset()
+    return torch.empty(0, dtype=result.dtype, device=result.device).set_(memory, offset, result.shape, result.stride())
 
 
 def _assign(outs: Any, value: Any, values: dict[Var, torch.Tensor]) -> None:
