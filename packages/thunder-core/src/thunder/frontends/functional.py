@@ -29,7 +29,7 @@ from thunder.frontends.guards import Guards, alias_pattern, compile_guard
 from thunder.frontends.jitted import JittedFunction
 from thunder.frontends.places import CELL, identifier
 from thunder.frontends.pytree import Branch, Const, Leaf, Tree, snapshot
-from thunder.frontends.tracing import Answer, Tracing, Write, classes_kept
+from thunder.frontends.tracing import Asked, Tracing, Write, classes_kept
 from thunder.ir.trace import Trace
 from thunder.observe.logs import report
 from thunder.passes.dce import dce
@@ -119,9 +119,9 @@ class FunctionalFunction(JittedFunction):
         except GeneratorMoved:
             raise
         except CaptureError as error:
-            if not tracing.compiling.asked:
+            if not (isinstance(tracing.compiling, Asked) and tracing.compiling.asked):
                 raise
-            tracing.compiling = Answer(True)
+            tracing.compiling = True
             try:
                 return self._recorded(tracing, inputs)
             except Exception:

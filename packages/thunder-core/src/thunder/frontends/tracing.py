@@ -39,7 +39,7 @@ class Tracing:
         self._binding = binding
         self.output: Tree
         self.writes: list[Write] = []
-        self.compiling = Answer(False)
+        self.compiling: bool | Asked = Asked()
 
     def __call__(self, *tensors: Any) -> list[Any]:
         args = [_build(argument, tensors) for argument in self._binding.args]
@@ -61,19 +61,18 @@ class Tracing:
                 raise _changed(argument.path, value)
 
 
-class Answer:
-    """What ``torch.compiler.is_compiling()`` answers, and whether anybody asked."""
+class Asked(int):
+    """No, as the answer of ``torch.compiler.is_compiling()``; it notes that somebody asked."""
 
-    def __init__(self, yes: bool) -> None:
-        self._yes, self.asked = yes, False
+    asked = False
 
     def __bool__(self) -> bool:
         self.asked = True
-        return self._yes
+        return False
 
 
 @contextmanager
-def _answering(answer: Answer) -> Iterator[None]:
+def _answering(answer: bool | Asked) -> Iterator[None]:
     before, torch.compiler._is_compiling_flag = torch.compiler._is_compiling_flag, answer  # type: ignore[assignment]
     try:
         yield
