@@ -12,11 +12,8 @@ from thunder_apex import extensions
 
 
 @pytest.fixture(autouse=True)
-def _strict(monkeypatch):
-    monkeypatch.setenv("THUNDER_VERIFY", "1")
-    monkeypatch.setenv("THUNDER_STRICT", "1")
-    torch._dynamo.reset()
-    torch.manual_seed(0)
+def _strict(strict):
+    """For every test here."""
 
 
 @pytest.fixture(scope="module", params=["stand-ins", "apex"])

@@ -6,7 +6,6 @@ import os
 from pathlib import Path
 
 import pytest
-import torch
 
 from thunder.plugins import manager
 
@@ -32,8 +31,5 @@ def _registered():
 
 
 @pytest.fixture(autouse=True)
-def _strict(monkeypatch):
-    monkeypatch.setenv("THUNDER_VERIFY", "1")
-    monkeypatch.setenv("THUNDER_STRICT", "1")
-    torch._dynamo.reset()
-    torch.manual_seed(0)
+def _strict(strict):
+    """For every test here."""

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import pytest
-import torch
 
 from tests.nvfuser import stand_in
 from thunder_nvfuser import library
 
 
 @pytest.fixture(autouse=True)
-def _strict(monkeypatch):
-    monkeypatch.setenv("THUNDER_STRICT", "1")
-    monkeypatch.setenv("THUNDER_VERIFY", "1")
-    torch._dynamo.reset()
-    torch.manual_seed(0)
+def _strict(strict):
+    """For every test here."""
 
 
 @pytest.fixture

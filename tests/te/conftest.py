@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import pytest
-import torch
 
 
 @pytest.fixture(autouse=True)
-def _strict(monkeypatch):
-    monkeypatch.setenv("THUNDER_VERIFY", "1")
-    monkeypatch.setenv("THUNDER_STRICT", "1")
-    torch._dynamo.reset()
-    torch.manual_seed(0)
+def _strict(strict):
+    """For every test here."""

@@ -30,12 +30,7 @@ LINEAR, GELU, RELU = "torch.nn.functional.linear", "torch.nn.functional.gelu", "
 DROPOUT = "torch.nn.functional.dropout"
 
 
-@pytest.fixture(autouse=True)
-def _checked(monkeypatch):
-    monkeypatch.setenv("THUNDER_VERIFY", "1")
-    monkeypatch.setenv("THUNDER_STRICT", "1")
-    torch._dynamo.reset()
-    torch.manual_seed(0)
+pytestmark = pytest.mark.usefixtures("strict")
 
 
 def check(cx, linear, input, weight, bias=None, *, then):

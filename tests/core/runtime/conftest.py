@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-import torch
 
 from tests.core.runtime.measuring import Prices
 from thunder.passes import measure
@@ -11,14 +10,10 @@ from thunder.runtime import measured
 
 
 @pytest.fixture
-def folder(tmp_path, monkeypatch):
+def folder(tmp_path, monkeypatch, strict):
     """A cache of its own, and nothing measured unless asked for."""
     monkeypatch.setenv("THUNDER_CACHE_DIR", str(tmp_path))
-    monkeypatch.setenv("THUNDER_VERIFY", "1")
-    monkeypatch.setenv("THUNDER_STRICT", "1")
     monkeypatch.delenv("THUNDER_SELECT", raising=False)
-    torch._dynamo.reset()
-    torch.manual_seed(0)
     return tmp_path
 
 

@@ -120,7 +120,10 @@ def _code(
     context = TracingContext(mode)
     context.output_strides = []  # Inductor adds those of its results
     if spent:  # Inductor overwrites what autograd saved for a backward, and nothing else
-        context.fw_metadata = SimpleNamespace(bw_donated_idxs=list(spent), static_input_indices=[])  # type: ignore[assignment]
+        told: Any = SimpleNamespace(
+            bw_donated_idxs=list(spent), static_input_indices=[]
+        )  # all that Inductor reads of it
+        context.fw_metadata = told
         _name_spent(graph, spent)
     unfinished: list[Callable[[], None]] = []
     with _compiling(compiler, unfinished), tracing(context):

@@ -142,7 +142,7 @@ class Log:
         for t in results:
             var, place = self.var(t), self._places.get(self.var(t))
             if t._is_view():
-                root = self._apart.get(self._vars.get(id(t._base)))  # type: ignore[arg-type]
+                root = self._apart.get(self._vars.get(id(t._base)))  # type: ignore[arg-type]  # a view has a base
             else:
                 root = var if place is not None and self._first[place.storage] is not var else None
             if root is not None:

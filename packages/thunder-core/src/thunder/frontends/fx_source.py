@@ -110,7 +110,7 @@ def _items(gm: fx.GraphModule, node: fx.Node) -> list[fx.Node]:
             continue
         if user.target not in _GRAPHS:
             return []
-        called: Any = gm.get_submodule(user.args[0].target)  # type: ignore[union-attr, arg-type]
+        called: Any = gm.get_submodule(user.args[0].target)  # type: ignore[union-attr, arg-type]  # a node of the body
         args = user.args[_GRAPHS[user.target] :]
         taking = called.graph.find_nodes(op="placeholder")[-len(args) :]  # in torch 2.10, after a context
         given = zip(taking, args, strict=True)

@@ -73,7 +73,7 @@ class Asked(int):
 
 @contextmanager
 def _answering(answer: bool | Asked) -> Iterator[None]:
-    before, torch.compiler._is_compiling_flag = torch.compiler._is_compiling_flag, answer  # type: ignore[assignment]
+    before, torch.compiler._is_compiling_flag = torch.compiler._is_compiling_flag, answer  # type: ignore[assignment]  # PyTorch only asks whether it is true
     try:
         yield
     finally:

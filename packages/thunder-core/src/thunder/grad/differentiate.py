@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterable, Sequence, Set
+from collections.abc import Collection, Iterable, Sequence, Set
 from dataclasses import dataclass, replace
 
 from thunder.grad.rule import Instance, Layouts, Rule
@@ -12,7 +12,7 @@ from thunder.ir.symbol import BoundSymbol, Phase, Symbol
 from thunder.ir.trace import Names, Stage, Trace
 from thunder.ir.types import Const, TensorType, Var
 from thunder.lang.values import contiguous, in_torch, is_dense, is_differentiable
-from thunder.passes.cse import equality_key, renamed
+from thunder.passes.cse import merged
 from thunder.passes.dce import live
 
 
@@ -69,29 +69,11 @@ def differentiate(trace: Trace, roots: Sequence[Var], rules: Rules) -> Tape:
         variables = _emit_forward(op, rule, names, forward)
         entries.append(Entry(op, rule, needs, variables))
     kept = tuple(v for v in dict.fromkeys(roots) if v in dependent)
-    once, same = _factories_once(forward, roots)
-    if same:
+    leaving = set(roots)
+    once, same = merged(forward, lambda op: not (op.inputs or op.effects) and leaving.isdisjoint(op.outputs))
+    if same:  # what is made of no tensors (indices, zeros) is made, and saved, once
         entries = [replace(e, variables={f: same.get(v, v) for f, v in e.variables.items()}) for e in entries]
     return Tape(tuple(once), tuple(entries), inputs, kept, names, rules)
-
-
-def _factories_once(ops: Sequence[BoundSymbol], leaving: Collection[Var]) -> tuple[list[BoundSymbol], dict[Var, Var]]:
-    """The operations without those that make again, of no tensors, what one before them makes; the variables merged.
-
-    leaving: variables that leave the program: each is a tensor of its own.
-    """
-    first: dict[Hashable, BoundSymbol] = {}
-    same: dict[Var, Var] = {}
-    once = []
-    for op in ops:
-        op = renamed(op, same)
-        if not (op.inputs or op.effects or any(v in leaving for v in op.outputs)):
-            known = first.setdefault(equality_key(op), op)
-            if known is not op:
-                same.update(zip(op.outputs, known.outputs))
-                continue
-        once.append(op)
-    return once, same
 
 
 def _dependent(ops: Iterable[BoundSymbol], inputs: Iterable[Var]) -> set[Var]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import replace
 
 from thunder.ir import tree
@@ -19,31 +19,34 @@ def cse(trace: Trace, escaping: frozenset[Var] = frozenset()) -> Trace:
     that recomputation is not undone.
     """
     apart = escaping.union(trace.results)
+    return trace.with_ops(merged(trace.ops, lambda op: not op.effects and apart.isdisjoint(op.outputs))[0])
+
+
+def merged(
+    ops: Iterable[BoundSymbol], mergeable: Callable[[BoundSymbol], bool]
+) -> tuple[list[BoundSymbol], dict[Var, Var]]:
+    """The operations without those that equal an earlier one; the variables of that for theirs."""
     first: dict[Hashable, BoundSymbol] = {}
-    merged: dict[Var, Var] = {}
-    ops = []
-    for op in trace.ops:
-        op = renamed(op, merged)
-        if op.effects or not apart.isdisjoint(op.outputs):
-            ops.append(op)
-            continue
-        equal = first.setdefault(equality_key(op), op)
-        if equal is op:
-            ops.append(op)
+    same: dict[Var, Var] = {}
+    kept = []
+    for op in ops:
+        op = _renamed(op, same)
+        known = first.setdefault(_key(op), op) if mergeable(op) else op
+        if known is op:
+            kept.append(op)
         else:
-            merged.update(zip(tree.leaves(op.outs), tree.leaves(equal.outs), strict=True))
-    return trace.with_ops(ops)
+            same.update(zip(tree.leaves(op.outs), tree.leaves(known.outs), strict=True))
+    return kept, same
 
 
-def equality_key(op: BoundSymbol) -> Hashable:
+def _key(op: BoundSymbol) -> Hashable:
     """Equal for operations that compute the same. Result types count: under ``no_grad`` the same call differs."""
     types = tree.map_tree(lambda leaf: leaf.type if isinstance(leaf, Var) else leaf, op.outs)
     trees = tree.freeze((op.args, op.kwargs, types))
     return (op.sym, op.call, trees, op.phase, op.region)
 
 
-def renamed(op: BoundSymbol, names: dict[Var, Var]) -> BoundSymbol:
-    """The operation over other variables."""
+def _renamed(op: BoundSymbol, names: dict[Var, Var]) -> BoundSymbol:
     if names.keys().isdisjoint(op.inputs):
         return op
     effects = tuple(replace(e, handle=names.get(e.handle, e.handle)) if e.handle else e for e in op.effects)

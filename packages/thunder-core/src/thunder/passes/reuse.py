@@ -7,7 +7,8 @@ operation on it is known not to keep it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections import ChainMap
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -164,7 +165,7 @@ class _Memory:
             return self._shared_by_operator(op, self.owner)
         return self._shared_by_parts(op)
 
-    def _shared_by_operator(self, op: BoundSymbol, owner: dict[Var, Var]) -> dict[Var, Var] | None:
+    def _shared_by_operator(self, op: BoundSymbol, owner: Mapping[Var, Var]) -> dict[Var, Var] | None:
         overload = resolve_symbol(op.sym.name)
         if is_view(overload):
             base = op.args[0] if op.args else None
@@ -174,7 +175,7 @@ class _Memory:
     def _shared_by_parts(self, op: BoundSymbol) -> dict[Var, Var] | None:
         """The same for a composite, from what it is made of."""
         parts = self._bodies.prims(op, self._names)
-        owner = dict(self.owner)
+        owner = ChainMap[Var, Var]({}, self.owner)
         for part in parts or ():
             shared = self._shared_by_operator(part, owner) if part.sym.name.startswith("aten.") else None
             if shared is None:

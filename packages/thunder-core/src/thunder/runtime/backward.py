@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -85,8 +86,8 @@ class BackwardBuilder:
         scheduled = watch.run("schedule", lambda: backend.schedule(phases, Phase.FORWARD))
         self.forward = watch.settled(scheduled, backend, watch.record.traces)
         in_place = [self._in_place(p) for p in lowered]
-        given = [self._given(p, in_place) for p in in_place]
-        self._scheduled = [watch.settled(p, backend, watch.record.backward_traces, v) for p, v in zip(in_place, given)]
+        own = self._own(in_place)
+        self._scheduled = [watch.settled(p, backend, watch.record.backward_traces, own) for p in in_place]
 
     def pieces(self) -> tuple[tuple[Piece, tuple[int, ...], tuple[int, ...]], ...]:
         """The autograd pieces, each with the positions of its roots and of what it saved in forward's result."""
@@ -166,13 +167,12 @@ class BackwardBuilder:
         traces = {Phase.FORWARD: self._lowered_forward, Phase.BACKWARD: lowered}
         return self._backend.schedule(traces, Phase.BACKWARD)
 
-    def _given(self, trace: Trace, all: Sequence[Trace]) -> set[Var]:
+    def _own(self, programs: Sequence[Trace]) -> set[Var]:
         """What a backward program may overwrite: what forward saved for it alone, and nobody else refers to."""
         if not self._backend.regions.wanted:
             return set()
-        readers = [v for program in all for v in self._saved_by(program)]
-        owned = self._backend.regions.owned(self.forward).intersection(trace.params)
-        return {v for v in owned if readers.count(v) == 1}
+        readers = Counter(v for program in programs for v in self._saved_by(program))
+        return {v for v in self._backend.regions.owned(self.forward) if readers[v] == 1}
 
     def _piece(self, group: tuple[Var, ...], trace: Trace) -> tuple[Piece, tuple[int, ...], tuple[int, ...]]:
         place = {v: index for index, v in enumerate(self._selected.params)}

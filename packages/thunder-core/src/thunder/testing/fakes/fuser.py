@@ -12,7 +12,7 @@ from thunder.extend import BoundSymbol, ClaimContext, Executor, Fuser, No, Optio
 from thunder.prims.facts import is_view
 
 _HERE = "thunder.testing.fakes.fuser"
-_FAILURES = ("supports", "pays", "compile", "later", "run")
+_FAILURES = ("supports", "pays", "compile", "later", "run", "end")
 
 FUSER = Executor(
     name="fakefuser",
@@ -101,6 +101,7 @@ def _interpreter(cx: ClaimContext, region: Trace) -> Callable[..., Any]:
         for param, arg in zip(region.params, args, strict=True):
             if param in region.spent:
                 _overwrite(arg, results)
+        _fail(cx, "end")
         return tuple(results)
 
     return run
