@@ -22,6 +22,7 @@ from thunder.ir.types import Var
 from thunder.lang.values import tensor_type
 from thunder.passes.bodies import Bodies
 from thunder.passes.reuse import owned
+from thunder.runtime import library
 from thunder.runtime.library import LIBRARY
 from thunder.testing.fakes.fuser import FUSER
 
@@ -29,9 +30,12 @@ FRONTENDS = ["functional", "dynamo"]
 
 
 @pytest.fixture(autouse=True)
-def fresh():
+def fresh(monkeypatch, request):
+    """Regions overwrite from their first run on, but for the test of how they are tried."""
     LIBRARY.clear()
     torch.manual_seed(0)
+    if "when_it_first_runs" not in request.node.name:
+        monkeypatch.setattr(library, "copied", lambda args, places: args)
 
 
 def fused(fn, frontend="functional"):
@@ -122,8 +126,9 @@ def test_the_backward_of_a_backward():
 
 def test_two_pieces_share_what_they_saved():
     def f(x, w):
-        h = torch.tanh(x @ w)
-        return (h.detach() * x).sigmoid(), (h.detach() * w).sigmoid()
+        with torch.no_grad():
+            h = torch.tanh(x @ w)
+        return (h * x).exp(), (h * w).exp()
 
     def apart(program):
         first, second = program(x, w)
@@ -168,19 +173,18 @@ def test_what_a_called_function_may_keep_is_not_overwritten():
         def forward(ctx, x):
             if not isinstance(x, FakeTensor):
                 seen.append(x)
-            return x * 1
+            return x.view_as(x)
 
         @staticmethod
         def backward(ctx, g):
             return g
 
     def f(x):
-        h = torch.tanh(x).exp()
-        return Keep.apply(h).sin().cos().sum()
+        return Keep.apply(torch.tanh(x).exp()).sin().cos()
 
     x = torch.randn(6)
-    fused(f)(x)
-    torch.testing.assert_close(seen[-1].detach(), torch.tanh(x).exp())
+    torch.testing.assert_close(fused(f)(x), f(x))
+    torch.testing.assert_close(seen[0].detach(), torch.tanh(x).exp())
 
 
 def test_inference():
