@@ -20,6 +20,9 @@ CX = ClaimContext(cache_key=1)
 SAMPLES, FORMS = 3, 2
 """How many samples of one entry of the database are tried, and how many forms of one operator."""
 
+ROUNDED = {("aten.grid_sampler_2d", torch.bfloat16)}
+"""Eager rounds positions to bfloat16, and is up to a pixel off; a region keeps them in float32."""
+
 TOLERANCE = {torch.float32: (2e-4, 2e-4), torch.bfloat16: (3e-2, 3e-2), torch.float64: (1e-7, 1e-7)}
 
 
@@ -35,7 +38,8 @@ def calls(dtype: torch.dtype, entries: slice) -> list[Call]:
             for call in dispatched(info, sample):
                 name = call.op.sym.name
                 makes = "empty" not in name and not is_view(call.op)  # values, and of its own
-                if makes and seen[name] < FORMS and isinstance(supports(CX, call.op), Yes):
+                known = (name, dtype) in ROUNDED
+                if makes and not known and seen[name] < FORMS and isinstance(supports(CX, call.op), Yes):
                     seen[name] += 1
                     found.append(call)
     return found

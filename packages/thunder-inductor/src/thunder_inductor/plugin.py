@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from thunder.extend import Check, Distribution, Executor, Fuser, Probe, hookimpl
+from thunder.extend import Check, Claim, Distribution, Executor, Fuser, Grad, Probe, hookimpl
 from thunder_inductor.compiler import INSTALL
 
 INDUCTOR = Executor(
@@ -13,6 +13,16 @@ INDUCTOR = Executor(
     needs=(
         Distribution("torch", ">=2.10,<2.15"),  # what ``inductor`` and ``deferred`` rely on is checked for these
         Probe(run="thunder_inductor.compiler:missing", fix=INSTALL),
+    ),
+    claims=(
+        Claim(
+            "torch.nn.functional.conv2d",
+            check="thunder_inductor.convolutions:check",
+            lower="thunder_inductor.convolutions:lower",
+            grad=Grad(
+                forward="thunder_inductor.convolutions:forward", backward="thunder_inductor.convolutions:backward"
+            ),
+        ),
     ),
     fuser=Fuser(
         supports="thunder_inductor.supports:supports",

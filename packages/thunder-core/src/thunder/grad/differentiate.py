@@ -14,6 +14,7 @@ from thunder.ir.types import Const, TensorType, Var
 from thunder.lang.values import contiguous, in_torch, is_dense, is_differentiable
 from thunder.passes.cse import merged
 from thunder.passes.dce import live
+from thunder.passes.layouts import is_relayout
 
 
 @dataclass(frozen=True)
@@ -70,10 +71,22 @@ def differentiate(trace: Trace, roots: Sequence[Var], rules: Rules) -> Tape:
         entries.append(Entry(op, rule, needs, variables))
     kept = tuple(v for v in dict.fromkeys(roots) if v in dependent)
     leaving = set(roots)
-    once, same = merged(forward, lambda op: not (op.inputs or op.effects) and leaving.isdisjoint(op.outputs))
-    if same:  # what is made of no tensors (indices, zeros) is made, and saved, once
+    visible = {v for op in ops for v in op.outputs}
+    once, same = merged(forward, lambda op: _is_shared(op, visible, leaving))
+    if same:
         entries = [replace(e, variables={f: same.get(v, v) for f, v in e.variables.items()}) for e in entries]
     return Tape(tuple(once), tuple(entries), inputs, kept, names, rules)
+
+
+def _is_shared(op: BoundSymbol, visible: Set[Var], leaving: Set[Var]) -> bool:
+    """True if equal operations are run, and their results saved, once.
+
+    So are those that make a tensor of none (indices, zeros), and copies to another memory format that only rules see:
+    visible: what the program's own operations make, of which views may leave it.
+    """
+    if op.effects or not leaving.isdisjoint(op.outputs):
+        return False
+    return not op.inputs or (is_relayout(op) and visible.isdisjoint(op.outputs))
 
 
 def _dependent(ops: Iterable[BoundSymbol], inputs: Iterable[Var]) -> set[Var]:

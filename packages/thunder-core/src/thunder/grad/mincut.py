@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from thunder.grad.maxflow import Network
 from thunder.ir.symbol import BoundSymbol
 from thunder.ir.trace import Trace
 from thunder.ir.types import Var
 from thunder.passes.costs import size, views
+from thunder.passes.layouts import is_relayout, undone
 
 _SHRINKS = 4
 """An operation that reads so many times more than it makes (a reduction) is not run again: its results are small."""
@@ -28,11 +29,13 @@ class Facts:
 
     is_cheap: whether an operation runs inside a region and costs little there.
     views: forward operations that only view memory, by result. free: values that are kept anyway, at no cost.
+    visible: values of the program itself, and not of the rule of a call.
     """
 
     is_cheap: Callable[[BoundSymbol], bool]
     views: Mapping[Var, BoundSymbol]
     free: Set[Var]
+    visible: Set[Var]
 
 
 def remade(forward: Sequence[BoundSymbol], programs: Sequence[Trace], facts: Facts) -> dict[Var, BoundSymbol]:
@@ -43,7 +46,9 @@ def remade(forward: Sequence[BoundSymbol], programs: Sequence[Trace], facts: Fac
     """
     made = {v for op in forward for v in op.outputs}
     needed = [v for v in dict.fromkeys(v for p in programs for v in p.params) if v in made and v not in facts.free]
-    makers = _recomputable(forward, facts, _read_outside(programs, facts))
+    outside = _read_outside(programs, facts)
+    facts = replace(facts, views={**facts.views, **_relaid(forward, facts, made, set(needed), outside)})
+    makers = _recomputable(forward, facts, outside)
     network = Network()
     for v in needed:
         network.join((v, "out"), "sink", math.inf)
@@ -61,6 +66,28 @@ def remade(forward: Sequence[BoundSymbol], programs: Sequence[Trace], facts: Fac
         seen.update(inputs)
     behind = network.behind_cut("source", "sink")
     return {v: makers[v] for v in seen if (v, "in") in behind}
+
+
+def _relaid(
+    forward: Iterable[BoundSymbol], facts: Facts, made: Set[Var], needed: Set[Var], outside: Set[Var]
+) -> dict[Var, BoundSymbol]:
+    """The copies to other memory formats that backward makes, by result, so that a value is saved in one of them.
+
+    That is the one which an operation outside reads, unless the other is kept anyway.
+    """
+    copies: dict[Var, BoundSymbol] = {}
+    for op in forward:
+        if not is_relayout(op) or not facts.is_cheap(op):
+            continue
+        (source,) = op.inputs
+        is_kept = source not in made or source in facts.free
+        if is_kept and op.outs in facts.visible:
+            continue  # the program copies it because it may be written to
+        if is_kept or op.outs not in outside:
+            copies[op.outs] = op
+        elif op.outs in needed and source not in outside:
+            copies.setdefault(source, undone(op, source))
+    return copies
 
 
 def _recomputable(forward: Sequence[BoundSymbol], facts: Facts, outside: Set[Var]) -> dict[Var, BoundSymbol]:

@@ -30,7 +30,7 @@ def merged(
     same: dict[Var, Var] = {}
     kept = []
     for op in ops:
-        op = _renamed(op, same)
+        op = renamed(op, same)
         known = first.setdefault(_key(op), op) if mergeable(op) else op
         if known is op:
             kept.append(op)
@@ -46,7 +46,8 @@ def _key(op: BoundSymbol) -> Hashable:
     return (op.sym, op.call, trees, op.phase, op.region)
 
 
-def _renamed(op: BoundSymbol, names: dict[Var, Var]) -> BoundSymbol:
+def renamed(op: BoundSymbol, names: dict[Var, Var]) -> BoundSymbol:
+    """The operation on other variables."""
     if names.keys().isdisjoint(op.inputs):
         return op
     effects = tuple(replace(e, handle=names.get(e.handle, e.handle)) if e.handle else e for e in op.effects)

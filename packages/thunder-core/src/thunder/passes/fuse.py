@@ -2,9 +2,9 @@
 
 Views are no part of the graph that is partitioned: a region takes its own of what it reads, and what reads a view
 outside takes it of a region's result. So results of regions never share memory with anything, aliases outside are what
-they were, and a view costs nothing inside. What has symbolic sizes is not fused. A composite is opened where a part of
-it that computes is in a region; otherwise it stays as it is, and the rest is partitioned with it as one operation: else
-a group could come to depend on itself through it.
+they were, and a view costs nothing inside, nor does a copy to another memory format (see ``layouts``). What has
+symbolic sizes is not fused. A composite is opened where a part of it that computes is in a region; otherwise it stays
+as it is, and the rest is partitioned with it as one operation: else a group could come to depend on itself through it.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from thunder.passes.bodies import Bodies
 from thunder.passes.costs import multiplies, size, views
 from thunder.passes.dce import live
 from thunder.passes.fusers import ActiveFuser
+from thunder.passes.layouts import relaid
 from thunder.passes.lower import native_call
 from thunder.passes.partition import Graph, Node, partition
 from thunder.passes.regions import region_of
@@ -63,8 +64,9 @@ class Fusion:
 
     def fuse(self, trace: Trace) -> Trace:
         """The lowered trace with each of its regions as one operation; the identical trace if there are none."""
+        trace, free = relaid(trace, self.is_cheap, self._is_view, self._names)
         read = {v for op in trace.ops for v in op.inputs}.union(trace.results)
-        parts = [part for index, op in enumerate(trace.ops) for part in self._parts(index, op, read)]
+        parts = [part for index, op in enumerate(trace.ops) for part in self._parts(index, op, read, free)]
         while groups := self._wanted_groups(parts, trace):
             opened = {parts[place].whole for members in groups for place in members}
             idle = {part.whole for part in parts if part.computes and part.op is not trace.ops[part.whole]} - opened
@@ -92,10 +94,14 @@ class Fusion:
         parts = [part for part in self._parts(0, op, set(op.outputs)) if not part.view]
         return bool(parts) and all(part.computes and not multiplies(part.op) for part in parts)
 
-    def _parts(self, index: int, op: BoundSymbol, read: Set[Var]) -> list[Part]:
+    def _is_view(self, op: BoundSymbol) -> bool:
+        """True if an operation does nothing but view memory."""
+        return all(part.view for part in self._parts(0, op, set(op.outputs)))
+
+    def _parts(self, index: int, op: BoundSymbol, read: Set[Var], free: Set[Var] = frozenset()) -> list[Part]:
         """The operation, or what it is made of if some of that can be fused, or if all is views of one argument.
 
-        read: what others read of the variables of the trace.
+        read: what others read of the variables of the trace. free: copies that are as good as views.
         """
         if (
             op.phase is Phase.EPILOGUE
@@ -105,20 +111,20 @@ class Fusion:
         ):
             return [Part(op, index)]
         if self._fuser.is_asked_for(op):
-            return [self._part(op, index, read)]
+            return [self._part(op, index, read, free)]
         body = None if op.effects else self._bodies.prims(op, self._names)
         if body is None:
             return [Part(op, index)]
         lowered = (part.with_facts(call=native_call(part), selection=op.selection) for part in body)
         inside = {*read, *(v for part in body for v in part.inputs)}
-        parts = [self._part(part, index, inside) for part in lowered]
+        parts = [self._part(part, index, inside, free) for part in lowered]
         is_view = len(op.inputs) == 1 and all(part.view for part in parts)
         return parts if is_view or any(part.computes for part in parts) else [Part(op, index)]
 
-    def _part(self, op: BoundSymbol, index: int, read: Set[Var]) -> Part:
+    def _part(self, op: BoundSymbol, index: int, read: Set[Var], free: Set[Var]) -> Part:
         op = _without_empty(op, read)
         supported = self._supports(op)
-        view = supported and not op.effects and len(op.inputs) == 1 and views(op)
+        view = supported and not op.effects and len(op.inputs) == 1 and (views(op) or not free.isdisjoint(op.outputs))
         return Part(op, index, computes=supported and not view, view=view)
 
     def _supports(self, op: BoundSymbol) -> bool:

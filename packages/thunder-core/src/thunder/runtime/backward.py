@@ -118,7 +118,7 @@ class BackwardBuilder:
         """What the choice of values that backward makes again depends on. parameters: kept, whether saved or not."""
         views = {v: op for op in self._tape.forward if is_view(op) for v in op.outputs} | self._makers
         kept = {v for v in (*parameters, *leaving(self._selected)) if v not in self._overwritten}
-        return Facts(self._backend.is_cheap, views, kept.difference(views))
+        return Facts(self._backend.is_cheap, views, kept.difference(views), set(self._selected.variables()))
 
     def _backward(self, group: Sequence[Var], arriving: Sequence[Var], differentiated: Trace) -> Trace:
         """The backward of a piece, for the gradients of some of its roots."""

@@ -1,0 +1,85 @@
+"""Copies that change nothing but the memory format, where fusing makes them free.
+
+A region reads and writes any format at the same cost. So a copy that only regions read is never made: each takes its
+own of what was copied, as it does of a view. And where a region makes a value that others need in another format, that
+is what it writes, and other regions take the value from there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Set
+from dataclasses import replace
+
+from thunder.ir.symbol import BoundSymbol
+from thunder.ir.trace import Names, Trace
+from thunder.ir.types import Const, TensorType, Type, Var, contiguous_strides
+from thunder.passes.cse import renamed
+
+_CLONES = ("torch.clone", "aten.clone")
+_ROW_MAJOR = Const("torch.contiguous_format")
+_CHANNELS_LAST = {4: Const("torch.channels_last"), 5: Const("torch.channels_last_3d")}
+
+Asks = Callable[[BoundSymbol], bool]
+
+
+def is_relayout(op: BoundSymbol) -> bool:
+    """True if an operation does nothing but copy a tensor from one memory format to another."""
+    if op.sym.name not in _CLONES or not isinstance(op.outs, Var):
+        return False
+    formats = _format(op.inputs[0].type), _format(op.outs.type)
+    return None not in formats and formats[0] != formats[1]
+
+
+def undone(op: BoundSymbol, source: Var) -> BoundSymbol:
+    """The copy back: it makes of the result of ``op`` what that copied, as the variable ``source``."""
+    return replace(op, args=(op.outs,), kwargs={"memory_format": _format(source.type)}, outs=source)
+
+
+def relaid(trace: Trace, is_cheap: Asks, is_view: Asks, names: Names) -> tuple[Trace, frozenset[Var]]:
+    """The trace in which regions read what is written to memory anyway, and the copies that are for regions alone.
+
+    is_cheap: whether an operation does nothing but what a region may compute. is_view: or nothing but view memory.
+    """
+    copies = [op for op in trace.ops if is_relayout(op) and is_cheap(op)]
+    if not copies:
+        return trace, frozenset()
+    cheap = [op for op in trace.ops if is_cheap(op)]
+    outside = _read_outside(trace, {id(op) for op in cheap}, is_view)
+    inside = {v for op in cheap for v in op.outputs} - outside
+    swapped = {op.inputs[0]: op for op in copies if op.outs in outside and op.inputs[0] in inside}
+    moved = {id(op) for op in swapped.values()}
+    again = {v: names.var(v.name, v.type) for v in swapped}
+    ops: list[BoundSymbol] = []
+    for op in trace.ops:
+        if id(op) not in moved:
+            ops.append(renamed(op, again))
+        for v in op.outputs:
+            if v in swapped:
+                ops += [swapped[v], undone(swapped[v], again[v])]
+    return trace.with_ops(ops), frozenset({op.outs for op in copies} - outside).union(again.values())
+
+
+def _read_outside(trace: Trace, cheap: Set[int], is_view: Asks) -> set[Var]:
+    """What is read, itself or a view of it, by operations that are in no region; and what the trace returns."""
+    outside = set(trace.results)
+    for op in reversed(trace.ops):
+        if id(op) not in cheap and not (is_view(op) and outside.isdisjoint(op.outputs)):
+            outside.update(op.inputs)
+    return outside
+
+
+def _format(type: Type) -> Const | None:
+    """The memory format of a tensor; None if it has none that has a name, or a size that is known only at run time."""
+    if not isinstance(type, TensorType) or not all(isinstance(n, int) for n in (*type.shape, *(type.stride or ()))):
+        return None
+    if type.stride == contiguous_strides(type.shape):
+        return _ROW_MAJOR
+    last = _CHANNELS_LAST.get(type.ndim)
+    return last if last is not None and type.stride == _channels_last_strides(type.shape) else None
+
+
+def _channels_last_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The strides of a tensor of these sizes, channels second, whose channels lie side by side."""
+    first, channels, *space = shape
+    first, *space, channels = contiguous_strides((first, *space, channels))
+    return (first, channels, *space)

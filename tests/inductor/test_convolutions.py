@@ -1,0 +1,142 @@
+"""Convolutions run in channels last, and nobody sees it but the clock."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+import thunder
+from benchmarks.models import ResNet
+from benchmarks.steady import held_bytes
+from thunder.extend import ClaimContext, No, TensorType, Yes
+from thunder.ir.types import contiguous_strides
+from thunder.passes.layouts import is_relayout
+from thunder_inductor.convolutions import check
+from thunder_inductor.plugin import INDUCTOR
+
+ROW_MAJOR, LAST = torch.contiguous_format, torch.channels_last
+
+
+def jit(fn, **options):
+    return thunder.jit(fn, executors=[INDUCTOR], **options)
+
+
+@st.composite
+def calls(draw):
+    """Arguments of a convolution, and which of its tensors need gradients."""
+    groups = draw(st.sampled_from([1, 1, 2]))
+    inputs, outputs = (groups * draw(st.integers(1, 3)) for _ in range(2))
+    kernel = draw(st.tuples(st.integers(1, 3), st.integers(1, 3)))
+    size = draw(st.tuples(st.integers(5, 8), st.integers(5, 8)))
+    biased, formats = draw(st.booleans()), draw(st.tuples(*[st.sampled_from([ROW_MAJOR, ROW_MAJOR, LAST])] * 2))
+    numbers = st.one_of(st.integers(1, 2), st.tuples(st.integers(1, 2), st.integers(1, 2)))
+    rest = {
+        "stride": draw(numbers),
+        "padding": draw(st.one_of(st.integers(0, 1), st.just("same" if kernel == (3, 3) else "valid"))),
+        "dilation": draw(numbers),
+        "groups": groups,
+    }
+    if rest["padding"] == "same":
+        rest["stride"] = 1
+    tensors = [torch.randn(draw(st.integers(1, 2)), inputs, *size), torch.randn(outputs, inputs // groups, *kernel)]
+    tensors = [t.contiguous(memory_format=f) for t, f in zip(tensors, formats)]
+    tensors += [torch.randn(outputs)] if biased else []
+    needs = draw(st.lists(st.booleans(), min_size=len(tensors), max_size=len(tensors)))
+    return [t.requires_grad_(need) for t, need in zip(tensors, needs)], rest
+
+
+@settings(max_examples=40, deadline=None)
+@given(calls())
+def test_calls_equal_eager(call):
+    """Values, gradients and strides of all."""
+    tensors, rest = call
+
+    def fn(*tensors):
+        return F.conv2d(*tensors, **rest)
+
+    expected, actual = fn(*tensors), jit(fn)(*tensors)
+    torch.testing.assert_close(actual, expected, rtol=1e-5, atol=1e-5, check_stride=True)
+    wanted = [t for t in tensors if t.requires_grad]
+    if wanted:
+        g = torch.randn_like(expected)
+        found, want = (torch.autograd.grad(out, wanted, g) for out in (actual, expected))
+        torch.testing.assert_close(found, want, rtol=1e-5, atol=1e-5, check_stride=True)
+
+
+def tensor(*shape: int, stride=None, dtype="float32", device="cpu") -> TensorType:
+    return TensorType(shape, stride or contiguous_strides(shape), dtype, device)
+
+
+IMAGES, WEIGHT = tensor(2, 3, 8, 8), tensor(4, 3, 3, 3)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        ((tensor(2, 3, 8, 8, device="cuda:0"), tensor(4, 3, 3, 3, device="cuda:0")), "only oneDNN"),
+        ((tensor(2, 3, 8, 8, dtype="float64"), tensor(4, 3, 3, 3, dtype="float64")), "oneDNN does not take float64"),
+        ((tensor(3, 8, 8), WEIGHT), "needs a batch"),
+        ((IMAGES, WEIGHT, None, 1, "same"), "needs a batch"),
+        ((tensor(2, 3, 8, 8, stride=(192, 1, 24, 3)), WEIGHT), "its memory format"),
+        ((tensor(1, 64, 2, 2), tensor(64, 64, 3, 3)), "its weight is larger"),
+    ],
+)
+def test_refusals(arguments, reason):
+    answer = check(ClaimContext(), *arguments)
+    assert isinstance(answer, No)
+    assert answer.reason.startswith(reason)
+    assert isinstance(check(ClaimContext(), IMAGES, WEIGHT), Yes)
+
+
+def test_it_is_left_to_torch_without_onednn(monkeypatch):
+    monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
+    assert isinstance(check(ClaimContext(), IMAGES, WEIGHT), No)
+
+
+def step(module: nn.Module, program, images: Tensor, classes: Tensor) -> list[Tensor]:
+    loss = program(images, classes)
+    return [loss.detach(), *torch.autograd.grad(loss, list(module.parameters()))]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("frontend", ["functional", "dynamo"])
+def test_a_network_copies_only_its_images_and_gradients_of_weights(frontend):
+    torch.manual_seed(0)
+    module, batch = ResNet((8, 16)), (torch.randn(4, 3, 32, 32), torch.randint(100, (4,)))
+    other = copy.deepcopy(module)
+    jitted = jit(module, frontend=frontend)
+    for _ in range(2):
+        torch.testing.assert_close(step(module, jitted, *batch), step(other, other, *batch), rtol=1e-3, atol=1e-4)
+    torch.testing.assert_close(dict(module.named_buffers()), dict(other.named_buffers()))
+    forward = next(t for t in reversed(thunder.last_traces(jitted)) if t.name != "epilogue")
+    assert [op.inputs[0].type.shape for op in forward.ops if is_relayout(op)] == [(4, 3, 32, 32)]
+    made_again, *others = [op for op in thunder.last_backward_traces(jitted)[-1].ops if is_relayout(op)]
+    weights = sum(isinstance(part, nn.Conv2d) for part in module.modules())
+    assert len([op for op in (made_again, *others) if op.outs.type.shape[2:] == (3, 3)]) == weights
+    assert len(others) == weights
+    assert held_bytes(jitted, module, batch) <= held_bytes(other, other, batch)
+
+
+@pytest.mark.slow
+def test_a_value_that_two_convolutions_read_is_saved_once():
+    class Split(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.one, self.two = nn.Conv2d(4, 4, 3, padding=1), nn.Conv2d(4, 4, 1)
+
+        def forward(self, x: Tensor) -> Tensor:
+            y = torch.tanh(x) * 2
+            return (torch.relu(self.one(y)) + torch.relu(self.two(y))).sum()
+
+    module, x = Split(), torch.randn(2, 4, 8, 8, requires_grad=True)
+    jitted = jit(module)
+    wanted = [x, *module.parameters()]
+    found, want = (torch.autograd.grad(program(x), wanted) for program in (jitted, module))
+    torch.testing.assert_close(found, want, rtol=1e-4, atol=1e-5)
+    assert held_bytes(jitted, module, (x,)) <= held_bytes(module, module, (x,))
