@@ -17,6 +17,8 @@ from benchmarks.steady import held_bytes
 from thunder.extend import ClaimContext, No, TensorType, Yes
 from thunder.ir.types import contiguous_strides
 from thunder.passes.layouts import is_relayout
+from thunder.runtime import trial
+from thunder.runtime.codegen import compile_trace
 from thunder_inductor.convolutions import check
 from thunder_inductor.plugin import INDUCTOR
 
@@ -140,3 +142,16 @@ def test_a_value_that_two_convolutions_read_is_saved_once():
     found, want = (torch.autograd.grad(program(x), wanted) for program in (jitted, module))
     torch.testing.assert_close(found, want, rtol=1e-4, atol=1e-5)
     assert held_bytes(jitted, module, (x,)) <= held_bytes(module, module, (x,))
+
+
+def test_measured_selection_does_not_time_copies_that_regions_make(monkeypatch):
+    """They run in its place as views, which take no time."""
+    made = []
+    monkeypatch.setattr(trial, "compile_trace", lambda trace: made.append(trace) or compile_trace(trace))
+    options = {"select": "measure", "measure_budget": 60.0}
+    conv, x = nn.Conv2d(3, 4, 3), torch.randn(2, 3, 8, 8, requires_grad=True)
+    jitted = jit(lambda x: torch.relu(conv(x) * 2), options=options)
+    torch.testing.assert_close(jitted(x), torch.relu(conv(x) * 2), rtol=1e-5, atol=1e-5)
+    timed = [[op.sym.name for op in trace.ops] for trace in made]
+    assert any("aten.as_strided" in names for names in timed)
+    assert not any("clone" in name for names in timed for name in names)

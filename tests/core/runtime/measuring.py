@@ -24,8 +24,8 @@ class Prices:
         self.timed: list[str] = []
         self.now = 0.0
 
-    def trial(self, subject, ops, lowering, rules) -> Candidate:
-        made = real_trial(subject, ops, lowering, rules)
+    def trial(self, subject, ops, *rest) -> Candidate:
+        made = real_trial(subject, ops, *rest)
         chosen = ops[0].selection
         name = chosen.context.choice or chosen.executor if chosen.context else chosen.executor
 

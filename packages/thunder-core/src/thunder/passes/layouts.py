@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Set
 from dataclasses import replace
 
-from thunder.ir.symbol import BoundSymbol
+from thunder.ir.symbol import BoundSymbol, Symbol
 from thunder.ir.trace import Names, Trace
 from thunder.ir.types import Const, TensorType, Type, Var, contiguous_strides
 from thunder.passes.cse import renamed
@@ -33,6 +33,14 @@ def is_relayout(op: BoundSymbol) -> bool:
 def undone(op: BoundSymbol, source: Var) -> BoundSymbol:
     """The copy back: it makes of the result of ``op`` what that copied, as the variable ``source``."""
     return replace(op, args=(op.outs,), kwargs={"memory_format": _format(source.type)}, outs=source)
+
+
+def as_view(op: BoundSymbol) -> BoundSymbol:
+    """What takes the place of a copy while an operation beside it is timed: the same memory, seen in the new format."""
+    (source,) = op.inputs
+    assert isinstance(op.outs.type, TensorType)
+    args = (source, op.outs.type.shape, op.outs.type.stride)
+    return replace(op, sym=Symbol("aten.as_strided"), args=args, kwargs={}, call="torch:as_strided")
 
 
 def relaid(trace: Trace, is_cheap: Asks, is_view: Asks, names: Names) -> tuple[Trace, frozenset[Var]]:

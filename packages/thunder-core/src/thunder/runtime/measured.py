@@ -78,10 +78,16 @@ class MeasuringSelector(Selector):
         if signature is None:
             return None
         builders = {
-            label: partial(trial, subject, [_running(part, subject) for part in ops], self._lowering, self._rules)
+            label: partial(
+                trial, subject, [_running(part, subject) for part in ops], self._lowering, self._rules, self._is_fused
+            )
             for label, ops in candidates.items()
         }
         return self._measurer.decide(op.sym.name, signature, builders, subject.types)
+
+    def _is_fused(self, op: BoundSymbol) -> bool:
+        """True if a fuser may run a call."""
+        return any(self._fuses(name, op) for name in self._fusers)
 
 
 def _label(selection: Selection) -> str:

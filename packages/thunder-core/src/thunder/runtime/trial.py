@@ -15,6 +15,7 @@ from thunder.ir.trace import Stage, Trace
 from thunder.ir.types import TensorType, Var
 from thunder.passes.cse import cse
 from thunder.passes.dce import dce
+from thunder.passes.layouts import as_view, is_relayout
 from thunder.passes.lower import Lowering
 from thunder.passes.measure import Candidate
 from thunder.passes.schedule import schedule
@@ -62,21 +63,34 @@ class Subject:
         return Trace("trial", self.inputs, over, tree.variables(self.call.outs), Stage.SELECTED, made_by="measure")
 
 
-def trial(subject: Subject, ops: Sequence[BoundSymbol], lowering: Lowering, rules: Rules) -> Candidate:
+def trial(
+    subject: Subject,
+    ops: Sequence[BoundSymbol],
+    lowering: Lowering,
+    rules: Rules,
+    is_free: Callable[[BoundSymbol], bool],
+) -> Candidate:
     """What runs for the call if ``ops``, with their selections, stand for it: forward, and backward if it has one.
 
+    is_free: whether a copy to another memory format is made by the regions around the call, at no cost.
     Raises ThunderError if it touches a state: to run it once more would change what the program does.
     """
     trace = subject.trace(ops)
     tape = differentiate(trace, subject.roots, rules)
+
+    def generated(trace: Trace) -> Callable[..., Any]:
+        lowered = lowering.lower(trace, tape.names)
+        return _generated(
+            lowered.with_ops(as_view(op) if is_relayout(op) and is_free(op) else op for op in lowered.ops)
+        )
+
     if not subject.roots:
-        return Candidate(_generated(lowering.lower(trace, tape.names)))
+        return Candidate(generated(trace))
     arriving = [tape.names.var("g", type) for type in subject.cotangents]
     back = cse(backward(tape, arriving))
     saved = tuple(v for v in back.params if v not in arriving)
     whole = replace(trace, ops=tape.forward, result=(trace.result, saved))
-    forward = _generated(lowering.lower(dce(whole), tape.names))
-    return _pair(forward, _generated(lowering.lower(back, tape.names)), len(subject.inputs))
+    return _pair(generated(dce(whole)), generated(back), len(subject.inputs))
 
 
 def _generated(lowered: Trace) -> Callable[..., Any]:
