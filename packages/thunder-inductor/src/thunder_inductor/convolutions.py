@@ -6,99 +6,128 @@ from one format to the other are no work. PyTorch's own kernels, given the row-m
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from thunder.extend import ClaimContext, No, TensorType, Yes
+from thunder.extend import ClaimContext, No, Yes
 
 _DTYPES = frozenset({"float32", "bfloat16"})
+_FORMATS = {4: torch.channels_last, 5: torch.channels_last_3d}
 _HEAVY = 4
 """A weight of more elements than this many times those of the input makes up for all that is gained: PyTorch lays it
-out again on every call. Measured on one core, 3x3: 1.9 to 1.6 times faster for 32 and 64 channels of 32 x 32 and
-56 x 56 pixels, 1.1 times where the weight has twice the elements, nothing at six times, slower at 90."""
+out again on every call. Measured on one core, 3 x 3: 1.6 to 1.9 times faster for 32 and 64 channels of 32 x 32 and
+56 x 56 pixels, 1.1 times where the weight has twice the elements, the same at six times, slower at 90."""
 
 
-def check(
-    cx: ClaimContext,
-    input: TensorType,
-    weight: TensorType,
-    bias: TensorType | None = None,
+@dataclass(frozen=True)
+class Call:
+    """The operands of a convolution, tensors or their types, and the rest of what ``torch.convolution`` takes."""
+
+    input: Any
+    weight: Any
+    bias: Any
+    stride: list[int]
+    padding: list[int] | str
+    dilation: list[int]
+    transposed: bool
+    output_padding: list[int]
+    groups: int
+
+    @property
+    def unfit(self) -> str:
+        """Why it stays as it is; empty if it does not."""
+        if self.input.device != "cpu" or not torch.backends.mkldnn.enabled or not torch.backends.mkldnn.is_available():
+            return "only oneDNN's convolutions are faster in channels last"
+        if self.input.dtype not in _DTYPES or self.weight.dtype != self.input.dtype:
+            return f"oneDNN does not take {self.input.dtype}"
+        if self.input.ndim != self.weight.ndim or isinstance(self.padding, str):
+            return "needs a batch, and padding in numbers"
+        if not all(isinstance(extent, int) for extent in self.input.shape):
+            return "its sizes are known only at run time"
+        if not self.input.is_contiguous or not self.weight.is_contiguous:
+            return "its memory format is not row-major"
+        if self.weight.numel > _HEAVY * self.input.numel:
+            return "its weight is larger than its input: it would be laid out again on every call"
+        return ""
+
+    @property
+    def rest(self) -> tuple[Any, ...]:
+        """What follows the operands in a call of ``torch.convolution``, and of its derivative."""
+        return self.stride, self.padding, self.dilation, self.transposed, self.output_padding, self.groups
+
+    def run(self, laid_out: Tensor) -> Tensor:
+        """The result for the input in channels last."""
+        return _row_major(torch.convolution(laid_out, self.weight, self.bias, *self.rest))
+
+
+def direct(
+    input: Any,
+    weight: Any,
+    bias: Any = None,
     stride: Any = 1,
     padding: Any = 0,
     dilation: Any = 1,
     groups: int = 1,
-) -> Yes | No:
-    if input.device != "cpu" or not torch.backends.mkldnn.enabled or not torch.backends.mkldnn.is_available():
-        return No("only oneDNN's convolutions are faster in channels last")
-    if input.dtype not in _DTYPES or weight.dtype != input.dtype:
-        return No(f"oneDNN does not take {input.dtype}")
-    if input.ndim != 4 or isinstance(padding, str):
-        return No("needs a batch of images, and padding in numbers")
-    if not all(isinstance(extent, int) for extent in input.shape):
-        return No("its sizes are known only at run time: nothing around it is fused")
-    if not input.is_contiguous or not weight.is_contiguous:
-        return No("its memory format is not row-major")
-    if weight.numel > _HEAVY * input.numel or not input.numel:
-        return No("its weight is larger than its input: it would be laid out again on every call")
-    return Yes("channels last")
+) -> Call:
+    """A call of ``conv2d`` or ``conv3d``."""
+    n = weight.ndim - 2
+    return Call(input, weight, bias, _each(stride, n), _each(padding, n), _each(dilation, n), False, [0] * n, groups)
 
 
-def lower(
-    input: Tensor,
-    weight: Tensor,
-    bias: Tensor | None = None,
+def transposed(
+    input: Any,
+    weight: Any,
+    bias: Any = None,
     stride: Any = 1,
     padding: Any = 0,
-    dilation: Any = 1,
+    output_padding: Any = 0,
     groups: int = 1,
-) -> Tensor:
-    return _convolved(_channels_last(input), weight, bias, stride, padding, dilation, groups)
+    dilation: Any = 1,
+) -> Call:
+    """A call of ``conv_transpose2d`` or ``conv_transpose3d``."""
+    n = weight.ndim - 2
+    stride, padding, dilation, output_padding = (_each(v, n) for v in (stride, padding, dilation, output_padding))
+    return Call(input, weight, bias, stride, padding, dilation, True, output_padding, groups)
 
 
-def forward(
-    input: Tensor,
-    weight: Tensor,
-    bias: Tensor | None = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
-    groups: int = 1,
-    *,
-    cx: ClaimContext,
-) -> tuple[Tensor, tuple[Any, ...]]:
-    laid_out = _channels_last(input)
-    out = _convolved(laid_out, weight, bias, stride, padding, dilation, groups)
-    return out, (laid_out, weight, stride, padding, dilation, groups, cx.needs_grad)
+@dataclass(frozen=True)
+class Convolution:
+    """The claim on a function. call: its arguments, by their names."""
+
+    call: Callable[..., Call]
+
+    def check(self, cx: ClaimContext, *args: Any, **kwargs: Any) -> Yes | No:
+        reason = self.call(*args, **kwargs).unfit
+        return No(reason) if reason else Yes("channels last")
+
+    def lower(self, *args: Any, **kwargs: Any) -> Tensor:
+        call = self.call(*args, **kwargs)
+        return call.run(_channels_last(call.input))
+
+    def forward(self, *args: Any, cx: ClaimContext, **kwargs: Any) -> tuple[Tensor, tuple[Any, ...]]:
+        call = self.call(*args, **kwargs)
+        laid_out = _channels_last(call.input)
+        return call.run(laid_out), (laid_out, call.weight, cx.needs_grad, call.rest)
 
 
 def backward(saved: tuple[Any, ...], grad: Tensor) -> tuple[Tensor | None, ...]:
-    laid_out, weight, stride, padding, dilation, groups, needs = saved
-    sizes = None if len(needs) == 2 else [weight.shape[0]]
-    wanted = [*needs, False][:3]
+    laid_out, weight, needs, rest = saved
+    sizes = [grad.shape[1]] if len(needs) > 2 else None
     gradients = torch.ops.aten.convolution_backward(
-        _channels_last(grad),
-        laid_out,
-        weight,
-        sizes,
-        _pair(stride),
-        _pair(padding),
-        _pair(dilation),
-        False,
-        [0, 0],
-        groups,
-        wanted,
+        _channels_last(grad), laid_out, weight, sizes, *rest, [*needs, False][:3]
     )
     return tuple(_row_major(g) if need else None for g, need in zip(gradients, needs))
 
 
-def _convolved(laid_out: Tensor, weight: Tensor, *rest: Any) -> Tensor:
-    return _row_major(torch.nn.functional.conv2d(laid_out, weight, *rest))
+DIRECT, TRANSPOSED = Convolution(direct), Convolution(transposed)
 
 
 def _channels_last(t: Tensor) -> Tensor:
-    return torch.clone(t, memory_format=torch.channels_last)
+    return torch.clone(t, memory_format=_FORMATS[t.ndim])
 
 
 def _row_major(t: Tensor) -> Tensor:
@@ -106,5 +135,8 @@ def _row_major(t: Tensor) -> Tensor:
     return t if t.stride() == laid_out.stride() else laid_out
 
 
-def _pair(value: Any) -> list[int]:
-    return [value, value] if isinstance(value, int) else list(value) * (2 // len(value))
+def _each(value: Any, dimensions: int) -> Any:
+    """One number for each dimension of space, from one for all or for each; text as it is."""
+    if isinstance(value, (int, str)):
+        return value if isinstance(value, str) else [value] * dimensions
+    return list(value) * (dimensions // len(value))

@@ -14,15 +14,22 @@ INDUCTOR = Executor(
         Distribution("torch", ">=2.10,<2.15"),  # what ``inductor`` and ``deferred`` rely on is checked for these
         Probe(run="thunder_inductor.compiler:missing", fix=INSTALL),
     ),
-    claims=(
+    claims=tuple(
         Claim(
-            "torch.nn.functional.conv2d",
-            check="thunder_inductor.convolutions:check",
-            lower="thunder_inductor.convolutions:lower",
+            f"torch.nn.functional.{function}",
+            check=f"thunder_inductor.convolutions:{kind}.check",
+            lower=f"thunder_inductor.convolutions:{kind}.lower",
             grad=Grad(
-                forward="thunder_inductor.convolutions:forward", backward="thunder_inductor.convolutions:backward"
+                forward=f"thunder_inductor.convolutions:{kind}.forward",
+                backward="thunder_inductor.convolutions:backward",
             ),
-        ),
+        )
+        for function, kind in (
+            ("conv2d", "DIRECT"),
+            ("conv3d", "DIRECT"),
+            ("conv_transpose2d", "TRANSPOSED"),
+            ("conv_transpose3d", "TRANSPOSED"),
+        )
     ),
     fuser=Fuser(
         supports="thunder_inductor.supports:supports",
