@@ -86,7 +86,7 @@ def test_programs_compute_what_they_do_in_eager(program, trains):
                 torch.autograd.grad(outs, inputs, [torch.ones_like(t) for t in outs], allow_unused=True)
                 for outs in (actual, expected)
             )
-            torch.testing.assert_close(found, want, check_stride=True)
+            torch.testing.assert_close(found, want)  # autograd adds those of several results up in an order of its own
 
 
 def test_a_copy_that_only_regions_read_is_not_made():
