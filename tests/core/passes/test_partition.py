@@ -7,7 +7,7 @@ from graphlib import TopologicalSorter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from thunder.passes.partition import Graph, Node, partition
+from thunder.passes.partition import Graph, Node, joined, partition
 
 
 @st.composite
@@ -19,7 +19,9 @@ def graphs(draw):
         data = draw(st.sets(st.integers(0, index - 1), max_size=3)) if index else set()
         order = draw(st.sets(st.integers(0, index - 1), max_size=1)) if index else set()
         reads = [f"v{i}" for i in sorted(data)] + sorted(draw(st.sets(st.sampled_from(params), max_size=2)))
-        nodes.append(Node(draw(kinds), frozenset(data | order), tuple(reads), (f"v{index}",)))
+        kind, joins = draw(kinds), draw(kinds)
+        before, joins = frozenset(data | order), joins if kind is None else None
+        nodes.append(Node(kind, before, tuple(reads), (f"v{index}",), joins))
     names = [*params, *(f"v{index}" for index in range(len(nodes)))]
     size = {name: draw(st.sampled_from([0, 1, 10, 100])) for name in names}
     kept = draw(st.sets(st.sampled_from(names[len(params) :]), max_size=3))
@@ -28,7 +30,20 @@ def graphs(draw):
 
 @given(graphs())
 def test_groups_never_depend_on_each_other_in_a_cycle(graph):
-    group = {node: number for number, members in enumerate(partition(graph)) for node in members}
+    groups = partition(graph)
+    for together in (groups, joined(graph, groups)):
+        check_acyclic(graph, together)
+
+
+@given(graphs(), st.data())
+def test_nor_do_some_of_them(graph, data):
+    """Groups that are not worth it are left out before others are joined."""
+    groups = [members for members in partition(graph) if data.draw(st.booleans())]
+    check_acyclic(graph, joined(graph, groups))
+
+
+def check_acyclic(graph, groups):
+    group = {node: number for number, members in enumerate(groups) for node in members}
     whole = [("group", group[node]) if node in group else ("node", node) for node in range(len(graph.nodes))]
     sorter = TopologicalSorter({name: set() for name in whole})
     for index, node in enumerate(graph.nodes):
@@ -36,6 +51,18 @@ def test_groups_never_depend_on_each_other_in_a_cycle(graph):
             if whole[earlier] != whole[index]:
                 sorter.add(whole[index], whole[earlier])
     sorter.prepare()  # raises CycleError
+
+
+@given(graphs())
+def test_what_joins_a_group_is_of_no_use_to_anybody_else(graph):
+    """All that may join does, and nothing else: by the definition, one node at a time."""
+    groups = partition(graph)
+    for members, larger in zip(groups, joined(graph, groups), strict=True):
+        for index, node in enumerate(graph.nodes):
+            followers = {later for later, other in enumerate(graph.nodes) if index in other.before}
+            useful = followers and followers.issubset(members) and not graph.kept.intersection(node.makes)
+            fits = node.kind is None and node.joins == graph.nodes[members[0]].kind
+            assert (index in larger) == (index in members or bool(useful and fits))
 
 
 @given(graphs())
@@ -104,3 +131,12 @@ def test_readers_of_one_large_value_are_merged_and_those_of_a_small_one_are_not(
 
     assert two(100) == [[0, 1]]
     assert two(1) == [[0], [1]]
+
+
+def test_a_product_joins_the_group_that_alone_reads_it():
+    """Of three products, one is read by a node of no group as well, and one is returned."""
+    product = [Node(None, frozenset(), (f"p{i}",), (f"v{i}",), joins="cpu") for i in range(3)]
+    both = Node("cpu", frozenset({0, 1, 2}), ("v0", "v1", "v2"), ("v3",))
+    nodes = [*product, both, Node(None, frozenset({1}), ("v1",), ("v4",), joins="cpu")]
+    size = {**{f"p{i}": 8 for i in range(3)}, **{f"v{i}": 8 for i in range(5)}}
+    assert joined(Graph(nodes, size, frozenset({"v2", "v4"})), [[3]]) == [[0, 3]]

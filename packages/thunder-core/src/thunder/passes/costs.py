@@ -84,6 +84,12 @@ def saves(region: Trace, overhead: float) -> float:
     return unfused_cost(region).time(machine) - fused_cost(region).time(machine, overhead)
 
 
+def is_long(region: Trace) -> bool:
+    """True for one operation that moves bytes for longer than calling it takes."""
+    machine, cost = machine_of(region), unfused_cost(region)
+    return cost.calls == 1 and cost.moved > machine.call * machine.speed
+
+
 def views(op: BoundSymbol) -> bool:
     """True for an ATen operation that only views its argument's memory. That of a number is no memory."""
     return op.sym.name.startswith("aten.") and bool(op.inputs) and is_view(resolve_symbol(op.sym.name))

@@ -5,6 +5,9 @@ outside takes it of a region's result. So results of regions never share memory 
 they were, and a view costs nothing inside, nor does a copy to another memory format (see ``layouts``). What has
 symbolic sizes is not fused. A composite is opened where a part of it that computes is in a region; otherwise it stays
 as it is, and the rest is partitioned with it as one operation: else a group could come to depend on itself through it.
+
+Where regions are timed, one operation may be a region, and others (matrix products) join the region that is all they
+lead to if it is faster for that.
 """
 
 from __future__ import annotations
@@ -26,12 +29,15 @@ from thunder.passes.dce import live
 from thunder.passes.fusers import ActiveFuser
 from thunder.passes.layouts import relaid
 from thunder.passes.lower import native_call
-from thunder.passes.partition import Graph, Node, partition
+from thunder.passes.partition import Graph, Node, joined, partition
 from thunder.passes.regions import region_of
 from thunder.passes.schedule import topological
 
 Members = tuple[int, ...]
 """The positions of the parts that make up a group."""
+
+Faster = Callable[[Sequence[tuple[Trace, Trace]]], Sequence[bool]]
+"""Whether regions are faster than the programs beside them: the same, with what joined the region outside."""
 
 
 @dataclass(frozen=True)
@@ -39,26 +45,36 @@ class Part:
     """An operation of the trace, or one that a composite is made of.
 
     whole: the position of the operation in the trace. computes, view: the fuser supports it, and it computes or it only
-    views memory.
+    views memory. joins: the fuser supports it in a region that is timed.
     """
 
     op: BoundSymbol
     whole: int
     computes: bool = False
     view: bool = False
+    joins: bool = False
 
 
 class Fusion:
     """Fuses the traces of one compilation for one fuser.
 
     names: of the compilation. wanted: whether a region is to be fused; it is the same for equal regions.
+    faster: which regions gain by what joins them; None: nothing is timed, and nothing joins.
     """
 
-    def __init__(self, fuser: ActiveFuser, bodies: Bodies, names: Names, wanted: Callable[[Trace], bool]) -> None:
+    def __init__(
+        self,
+        fuser: ActiveFuser,
+        bodies: Bodies,
+        names: Names,
+        wanted: Callable[[Trace], bool],
+        faster: Faster | None = None,
+    ) -> None:
         self._fuser = fuser
         self._bodies = bodies
         self._names = names
         self._wanted = wanted
+        self._faster = faster
         self._fuel = fuser.fuel
         self._supported: dict[Hashable, bool] = {}
 
@@ -79,15 +95,33 @@ class Fusion:
 
     def _wanted_groups(self, parts: Sequence[Part], trace: Trace) -> list[Members]:
         """The groups that are worth a call, of what is worth it beside them."""
-        groups = [members for members in _groups(parts, trace) if len(members) > 1]
+        found = _groups(parts, trace)
+        smaller = {members: alone for members, alone in found.items() if members != alone}
+        groups = [members for members in found if len(members) > 1 or self._faster is not None]
         while groups:
             opened = {parts[place].whole for members in groups for place in members}
             fused = _Draft(trace, parts, groups, opened, self._fuser.name).fused
-            wanted = [members for members, op in fused.items() if op.fused and self._wanted(op.fused)]
-            if len(wanted) == len(groups):
+            regions = {members: op.fused for members, op in fused.items() if op.fused}
+            losing = self._losing({m: region for m, region in regions.items() if m in smaller})
+            wanted = [m for m, region in regions.items() if m in smaller or self._wanted(region)]
+            if len(wanted) == len(groups) and not losing:
                 break
-            groups = wanted
+            groups = [smaller[m] if m in losing else m for m in wanted]
         return groups
+
+    def _losing(self, larger: Mapping[Members, Trace]) -> list[Members]:
+        """The groups, of some with what joined them, that are not faster for it."""
+        if self._faster is None or not larger:
+            return []
+        faster = self._faster([(region, self._apart(region)) for region in larger.values()])
+        return [members for members, gains in zip(larger, faster, strict=True) if not gains]
+
+    def _apart(self, region: Trace) -> Trace:
+        """A region as what joined it, and a region of the rest."""
+        read = set(region.variables())
+        parts = [self._part(op, index, read, free=frozenset()) for index, op in enumerate(region.ops)]
+        members = tuple(place for place, part in enumerate(parts) if part.computes)
+        return _Draft(region, parts, [members], set(range(len(parts))), self._fuser.name).trace()
 
     def is_cheap(self, op: BoundSymbol) -> bool:
         """True if the fuser can run all that an operation computes beyond views, and none of it is a matrix product."""
@@ -119,24 +153,32 @@ class Fusion:
         inside = {*read, *(v for part in body for v in part.inputs)}
         parts = [self._part(part, index, inside, free) for part in lowered]
         is_view = len(op.inputs) == 1 and all(part.view for part in parts)
-        return parts if is_view or any(part.computes for part in parts) else [Part(op, index)]
+        opens = is_view or any(part.computes for part in parts) or _joins_as_one(op, parts)
+        return parts if opens else [Part(op, index)]
 
     def _part(self, op: BoundSymbol, index: int, read: Set[Var], free: Set[Var]) -> Part:
         op = _without_empty(op, read)
         supported = self._supports(op)
         view = supported and not op.effects and len(op.inputs) == 1 and (views(op) or not free.isdisjoint(op.outputs))
-        return Part(op, index, computes=supported and not view, view=view)
+        joins = not supported and self._faster is not None and self._supports(op, measured=True)
+        return Part(op, index, computes=supported and not view, view=view, joins=joins)
 
-    def _supports(self, op: BoundSymbol) -> bool:
+    def _supports(self, op: BoundSymbol, measured: bool = False) -> bool:
         """The fuser's answer, asked for once for equal calls."""
-        key = (op.sym.name, op.effects, tree.freeze(tree.map_tree(_type, (op.args, op.kwargs, op.outs))))
+        key = (op.sym.name, op.effects, tree.freeze(tree.map_tree(_type, (op.args, op.kwargs, op.outs))), measured)
         if key not in self._supported:
-            self._supported[key] = self._fuser.supports(op)
+            self._supported[key] = self._fuser.supports(op, measured)
         return self._supported[key]
 
 
 def _type(leaf: Any) -> Any:
     return leaf.type if isinstance(leaf, Var) else leaf
+
+
+def _joins_as_one(op: BoundSymbol, parts: Sequence[Part]) -> bool:
+    """True if a composite is views around one operation that may join a region, and returns what that makes."""
+    work = [part for part in parts if not part.view]
+    return len(work) == len(op.outputs) == 1 and work[0].joins
 
 
 def _without_empty(op: BoundSymbol, read: Set[Var]) -> BoundSymbol:
@@ -156,8 +198,8 @@ def _closed(parts: Iterable[Part], wholes: Set[int], trace: Trace) -> Iterator[P
         yield from [Part(trace.ops[whole], whole)] if whole in wholes else group
 
 
-def _groups(parts: Sequence[Part], trace: Trace) -> list[Members]:
-    """What the fuser could run as one call each."""
+def _groups(parts: Sequence[Part], trace: Trace) -> dict[Members, Members]:
+    """What the fuser could run as one call each: with what may join it, and without."""
     base = _bases([part.op for part in parts if part.view])
     before = deps([part.op for part in parts])
     nodes: list[Node] = []
@@ -168,17 +210,21 @@ def _groups(parts: Sequence[Part], trace: Trace) -> list[Members]:
         until.append(earlier if part.view else frozenset({len(nodes)}))
         if not part.view:
             reads = tuple(dict.fromkeys(base.get(v, v) for v in part.op.inputs))
-            nodes.append(Node(_kind(part), earlier, reads, part.op.outputs))
+            kind, joins = (_device(part.op) if able else None for able in (part.computes, part.joins))
+            nodes.append(Node(kind, earlier, reads, part.op.outputs, joins))
             places.append(place)
     sizes: dict[Hashable, int] = {v: size(v.type) for part in parts for v in (*part.op.inputs, *part.op.outputs)}
     kept = frozenset(base.get(v, v) for v in trace.results)
-    return [tuple(places[node] for node in group) for group in partition(Graph(nodes, sizes, kept))]
+    graph = Graph(nodes, sizes, kept)
+    groups = partition(graph)
+    with_joined, alone = ([tuple(places[n] for n in group) for group in of] for of in (joined(graph, groups), groups))
+    return dict(zip(with_joined, alone, strict=True))
 
 
-def _kind(part: Part) -> str | None:
+def _device(op: BoundSymbol) -> str | None:
     """Where it runs: a group is on one device."""
-    devices = {v.type.device for v in part.op.outputs if isinstance(v.type, TensorType)}
-    return devices.pop() if part.computes and len(devices) == 1 else None
+    devices = {v.type.device for v in op.outputs if isinstance(v.type, TensorType)}
+    return devices.pop() if len(devices) == 1 else None
 
 
 def _bases(views: Sequence[BoundSymbol]) -> dict[Var, Var]:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
 from thunder.ir.symbol import BoundSymbol
 from thunder.ir.trace import Trace
 from thunder.ir.types import TensorType
-from thunder.passes.costs import saves
+from thunder.passes.costs import is_long, saves
 from thunder.passes.regions import region_of
 from thunder.passes.reproducers import report_failure
 from thunder.plugins.options import FUEL
@@ -44,23 +44,26 @@ class ActiveFuser:
         """True for ATen operations and the executor's own: others are what they are made of, or are not fused."""
         return op.sym.name.startswith("aten.") or self.executor.op(op.sym.name) is not None
 
-    def supports(self, op: BoundSymbol) -> bool:
-        """True if a lowered operation may be part of a region."""
+    def supports(self, op: BoundSymbol, measured: bool = False) -> bool:
+        """True if a lowered operation may be part of a region. measured: of one that is timed."""
         if not self.is_asked_for(op) or any(e.state.name not in self.spec.absorbs for e in op.effects):
             return False
         if any(isinstance(v.type, TensorType) and not v.type.numel for v in (*op.inputs, *op.outputs)):
             return False
         try:
-            answer = resolve(self.spec.supports)(self.cx, op)
+            answer = resolve(self.spec.supports)(replace(self.cx, measured=measured), op)
         except Exception as error:
             self.report(f"could not say whether it supports {op.sym}", _alone(op), error)
             return False
         return isinstance(answer, Yes)
 
     def pays(self, region: Trace) -> Yes | No:
-        """Whether a region is worth fusing: by the core's model, then by the fuser's own."""
+        """Whether a region is worth fusing: by the core's model, then by the fuser's own.
+
+        Of one operation the model knows nothing: it is worth timing where its work takes longer than its call.
+        """
         gain = saves(region, self.spec.overhead)
-        if gain <= 0:
+        if gain <= 0 and not is_long(region):
             return No(f"it would cost {-gain:.1f} us more than its operations one by one")
         if self.spec.pays is None:
             return Yes()

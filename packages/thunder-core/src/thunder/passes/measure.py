@@ -60,6 +60,11 @@ class Measurer:
         self._store = kept or store()
         self._made: dict[tuple[str, ...], Decision] = {}
 
+    @property
+    def has_time(self) -> bool:
+        """True if anything may still be measured."""
+        return self._left() > 0
+
     def decide(
         self,
         what: str,

@@ -21,12 +21,14 @@ class Node:
 
     kind: nodes of different kinds are never in one group; None for one that is in no group.
     before: the nodes that must run before it, all earlier in the graph. reads, makes: values.
+    joins: for a node of no kind, the kind of the groups that it may join.
     """
 
     kind: Hashable
     before: frozenset[int]
     reads: tuple[Hashable, ...] = ()
     makes: tuple[Hashable, ...] = ()
+    joins: Hashable = None
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,26 @@ def partition(graph: Graph) -> list[list[int]]:
                 groups.join(earlier, index)
     groups.merge_readers()
     return groups.all()
+
+
+def joined(graph: Graph, groups: Sequence[Sequence[int]]) -> list[list[int]]:
+    """The groups, each with the nodes that may join it: nothing but the group waits for them or reads what they make.
+
+    This makes no cycle: a way from a group to a node that leads nowhere but to the group would be one already.
+    """
+    number = {node: place for place, members in enumerate(groups) for node in members}
+    followers: list[set[int | None]] = [set() for _ in graph.nodes]  # by group; None: one that is in none
+    for index, node in enumerate(graph.nodes):
+        for earlier in node.before:
+            followers[earlier].add(number.get(index))
+    larger = [list(members) for members in groups]
+    for index, node in enumerate(graph.nodes):
+        follower = followers[index].pop() if len(followers[index]) == 1 else None
+        if follower is None or node.joins is None or not graph.kept.isdisjoint(node.makes):
+            continue
+        if graph.nodes[groups[follower][0]].kind == node.joins:
+            larger[follower].append(index)
+    return [sorted(members) for members in larger]
 
 
 def _together(first: Node, second: Node) -> bool:

@@ -123,7 +123,7 @@ class ClaimContext:
     options: the executor's own, by short name. needs_grad: one flag for each tensor argument.
     cache_key: the value of the executor's ``cache_key`` for this run.
     grad_mode: the program is compiled with grad mode on, whether or not this call needs gradients.
-    measured: what can run the call is timed: a check that would refuse because it expects to be slower says yes.
+    measured: what can run the call is timed: what would refuse because it expects to be slower says yes.
     choice: for rules, which of the candidates that the check named is to run; empty if it named none.
     """
 
@@ -196,7 +196,8 @@ class Fuser:
     region's names are canonical, so that equal ones are equal traces whatever layer or program they come from.
     ``cx`` is the ``ClaimContext`` of the executor (``options``, ``cache_key``).
 
-    supports: ``(cx, op: BoundSymbol) -> Yes() | No(reason)``: whether an operation may be part of a region.
+    supports: ``(cx, op: BoundSymbol) -> Yes() | No(reason)``: whether an operation may be part of a region. With
+        ``cx.measured``: of one that is timed, which matters for what is refused without (a matrix product, say).
     compile: ``(cx, region: Trace) -> callable``, or a ``concurrent.futures.Future`` of one where it is compiled in the
         background: all regions of a program are started before the first is waited for. The callable takes the
         region's parameters by position and returns a tuple of its results. If either raises, the region runs unfused.
@@ -212,6 +213,9 @@ class Fuser:
     ``region.result``, strides included, and owns its memory. Types in a region never say ``requires_grad``.
     The parameters in ``region.spent`` are dead after it: the callable may write into their memory, and return it, the
     argument itself or a tensor that is no view of it for autograd.
+    Under ``select="measure"`` a region is timed against its operations one by one, and a region may be one operation.
+    What ``supports`` accepts only with ``cx.measured`` makes no region: it may join the one that alone reads its
+    results, and does where that is faster than the two apart.
     The core asks ``pays`` where its own model (bytes moved, calls, peak memory) says that the region is worth it.
     Each executor with a fuser has an integer option ``fuel``, which ``cx.options`` does not show: at most so many
     regions of a program are fused. What the callable raises when it runs is told as a warning, and from then on the

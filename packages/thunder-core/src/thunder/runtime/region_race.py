@@ -1,23 +1,31 @@
-"""Measured fusing: a region that is slower than its operations one by one is not fused."""
+"""Measured fusing: a region slower than its operations one by one is not fused, and nothing joins one in vain."""
 
 from __future__ import annotations
 
 import functools
 import hashlib
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 from thunder.ir.types import TensorType
+from thunder.passes.decisions import Decision
 from thunder.passes.measure import Candidate, Measurer
 from thunder.passes.regions import region_key
 from thunder.runtime.library import LIMIT, CompiledRegion
 
 UNFUSED = "torch"
 """The label of a region's operations one by one."""
+APART = "apart"
+"""The label of what joined a region, and the rest of it as it would run without that."""
 
 
 def is_slower(region: CompiledRegion, measurer: Measurer) -> bool:
-    """True if a compiled region loses against its operations one by one. One that touches state is not measured."""
-    if not _is_measurable(region):
+    """True if a compiled region loses against its operations one by one. One that touches state is not measured.
+
+    What was joined was faster than the fastest without.
+    """
+    if not _is_measurable(region) or _joined(region, measurer) is not None:
         return False
     name = region.fuser.name
     candidates = {name: lambda: Candidate(region.function()), UNFUSED: lambda: Candidate(region.unfused)}
@@ -32,6 +40,26 @@ def is_known_slower(region: CompiledRegion, measurer: Measurer) -> bool:
     name = region.fuser.name
     decision = measurer.kept(f"{name}.region", signature(region), [name, UNFUSED])
     return decision is not None and decision.chosen == UNFUSED
+
+
+def gains(region: CompiledRegion, apart: Callable[[CompiledRegion], Callable[..., Any]], measurer: Measurer) -> bool:
+    """True if a region is faster than without what joined it. apart: makes what runs instead, if it is open."""
+    if not _is_measurable(region):
+        return False
+    name = region.fuser.name
+    candidates = {APART: lambda: Candidate(apart(region)), name: lambda: Candidate(region.function())}
+    return measurer.decide(f"{name}.region", signature(region), candidates, _types(region)).chosen == name
+
+
+def is_open(region: CompiledRegion, measurer: Measurer) -> bool:
+    """True if that has to be measured, and there is time for it."""
+    return _is_measurable(region) and measurer.has_time and _joined(region, measurer) is None
+
+
+def _joined(region: CompiledRegion, measurer: Measurer) -> Decision | None:
+    """What is known of a region that something joined."""
+    name = region.fuser.name
+    return measurer.kept(f"{name}.region", signature(region), [APART, name])
 
 
 @functools.lru_cache(maxsize=LIMIT)

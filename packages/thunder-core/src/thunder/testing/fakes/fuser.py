@@ -28,6 +28,7 @@ FUSER = Executor(
         Option("fails", str, "", "the step that raises", choices=("", *_FAILURES)),
         Option("everything", bool, False, "support every operator"),
         Option("skip", str, "", "the names of operators that it does not support, separated by commas"),
+        Option("joins", str, "", "the names of operators that it supports only where regions are timed"),
         Option("wrong", str, "", "the name of an operator after which it adds one to what it computes"),
     ),
 )
@@ -45,6 +46,8 @@ def supports(cx: ClaimContext, op: BoundSymbol) -> Yes | No:
     name = op.sym.name
     if name in cx.options["skip"].split(","):
         return No("it is to be skipped")
+    if name in cx.options["joins"].split(","):
+        return Yes() if cx.measured else No("it gains nothing")
     tags = _operator(name).tags
     if cx.options["everything"] or is_view(_operator(name)):
         return Yes()
