@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -66,8 +67,8 @@ def network():
     return nn.Sequential(nn.Linear(6, 6), nn.Sigmoid(), nn.Tanh(), nn.Linear(6, 6)), torch.randn(5, 6)
 
 
-def jit(fn, **options):
-    return thunder.jit(fn, executors=[FUSER], frontend="functional", options={**OPTIONS, **options})
+def jit(fn, fuser=FUSER, **options):
+    return thunder.jit(fn, executors=[fuser], frontend="functional", options={**OPTIONS, **options})
 
 
 def symbols(ops) -> list[str]:
@@ -130,6 +131,50 @@ def test_equal_regions_race_once(priced):
         ("fakefuser", ["apart", "fakefuser"])
     ]
     assert len(fused(jitted)) == 3
+
+
+def test_what_does_not_pay_without_the_product_is_not_fused_without_it(priced):
+    """A small operation alone is no region: it would be the fastest here."""
+    priced(joined=1.0, apart=0.5, unfused=3.0)
+    module, x = network()
+    jitted = jit(module[:2])
+    with torch.no_grad():
+        assert torch.equal(jitted(x), module[:2](x))
+    assert fused(jitted) == [["aten.t", "aten.addmm", "aten.sigmoid"]]
+    assert all(map(has_product, COMPILED))
+
+
+def test_what_does_not_pay_with_it_either_is_not_timed(priced):
+    priced(1.0, 2.0, 3.0)
+    assert FUSER.fuser is not None
+    module, x = network()
+    costly = replace(FUSER, fuser=replace(FUSER.fuser, overhead=1000.0))
+    jitted = jit(module, costly)
+    with torch.no_grad():
+        jitted(x)
+    assert not COMPILED
+    assert not jitted.forward._thunder_records[-1].decisions
+
+
+def test_all_that_races_is_compiled_before_the_first_is_timed(monkeypatch):
+    compiled = []
+
+    def candidate(run):
+        compiled.append(len(COMPILED))
+        return Candidate(run)
+
+    monkeypatch.setattr(region_race, "Candidate", candidate)
+    module, x = network()
+    with torch.no_grad():
+        jit(module)(x)
+    assert compiled[0] == 2  # the region with the product, and without
+
+
+def test_a_composite_of_more_than_a_product_stays_whole(priced):
+    priced(1.0, 2.0, 3.0)
+    jitted = jit(lambda x, y, z: torch.linalg.multi_dot([x, y, z]).sigmoid().tanh())
+    jitted(*(torch.randn(4, 4) for _ in range(3)))
+    assert symbols(thunder.last_traces(jitted)[-1].ops) == ["torch.linalg.multi_dot", "fakefuser.region"]
 
 
 @pytest.mark.parametrize("options", [{"select": "order"}, {"measure_budget": 0.0}, {"fakefuser.joins": ""}])
