@@ -12,16 +12,25 @@ from torch import nn
 import thunder
 from tests.fuzz.check import verdict
 from tests.fuzz.generate import generate
+from thunder.ir.effects import RANDOM, Access, Effect
+from thunder.ir.symbol import BoundSymbol, Symbol
+from thunder.ir.trace import Stage, Trace
+from thunder.ir.types import TensorType, Var
 from thunder.passes import measure
-from thunder.passes.measure import Candidate, copied
+from thunder.passes.fusers import ActiveFuser
+from thunder.passes.measure import Candidate, Measurer, copied
 from thunder.passes.race import random_tensors
+from thunder.plugins.spec import ClaimContext
 from thunder.runtime import fusing, region_race
-from thunder.runtime.library import LIBRARY
+from thunder.runtime.library import LIBRARY, CompiledRegion
+from thunder.runtime.region_race import may_win
 from thunder.testing.fakes.fuser import COMPILED, FUSER, RUNS
 
 PRODUCTS = "aten.mm,aten.addmm,aten.bmm,aten.baddbmm"
 OPTIONS = {"select": "measure", "measure_budget": 1e9, "fakefuser.joins": PRODUCTS}
 INNER = ("aten.sigmoid", "aten.tanh")
+LARGE = 200
+"""Rows and columns: 160 kB, which take longer than a call."""
 
 
 @pytest.fixture(autouse=True)
@@ -147,11 +156,9 @@ def test_what_does_not_pay_without_the_product_is_not_fused_without_it(priced):
 def test_what_does_not_pay_with_it_either_is_not_timed(priced):
     priced(1.0, 2.0, 3.0)
     assert FUSER.fuser is not None
-    module, x = network()
     costly = replace(FUSER, fuser=replace(FUSER.fuser, overhead=1000.0))
-    jitted = jit(module, costly)
-    with torch.no_grad():
-        jitted(x)
+    jitted = jit(nn.Sequential(nn.Linear(LARGE, LARGE), nn.Sigmoid(), nn.Tanh()), costly)
+    jitted(torch.randn(LARGE, LARGE))
     assert not COMPILED
     assert not jitted.forward._thunder_records[-1].decisions
 
@@ -233,24 +240,33 @@ def test_gradients_through_joined_regions(priced):
     assert any(map(has_product, backward))
 
 
-LARGE = 200  # rows and columns: 160 kB
-
-
-@pytest.mark.parametrize(("apart", "fuses"), [(1.0, True), (5.0, False)])
+@pytest.mark.parametrize(("apart", "fuses"), [(1.0, True), (2.9, False), (5.0, False)])
 def test_a_region_of_one_operation_is_timed(apart, fuses, priced):
     priced(1.0, apart, 3.0)
     x = torch.randn(LARGE, LARGE)
     for origin in ("measured", "kept"):
         jitted = jit(torch.relu)
+        jitted(x)
         RUNS.clear()
         assert torch.equal(jitted(x), x.relu())
         assert bool(RUNS) == fuses
         assert origin == "measured" or bool(fused(jitted)) == fuses
 
 
-@pytest.mark.parametrize(("size", "options"), [(4, {}), (LARGE, {"select": "order"})])
+@pytest.mark.parametrize(("size", "options"), [(4, {}), (LARGE, {"select": "order"}), (LARGE, {"measure_budget": 0.0})])
 def test_small_ones_and_such_that_are_not_timed_are_no_regions(size, options, priced):
     priced(1.0, 1.0, 3.0)
     jitted = jit(torch.relu, **options)
     jitted(torch.randn(size, size))
     assert not COMPILED
+
+
+@pytest.mark.parametrize(("effects", "expected"), [((), True), ((Effect(RANDOM, Access.WRITE),), False)])
+def test_one_that_cannot_be_timed_is_no_region(effects, expected):
+    x, y = (Var(name, TensorType((LARGE, LARGE), (LARGE, 1), "float32", "cpu")) for name in "xy")
+    draw = BoundSymbol(Symbol("aten.bernoulli"), (x,), outs=y, effects=effects)
+    measurer = Measurer([FUSER], {"core": {"memory": "keep", "measure_budget": 1.0}})
+    fuser = ActiveFuser(FUSER, ClaimContext())
+    for ops, wanted in (((draw,), expected), ((draw, replace(draw, args=(y,), outs=Var("z", y.type))), True)):
+        region = Trace("region", (x,), ops, (ops[-1].outs,), Stage.LOWERED)
+        assert may_win(CompiledRegion(fuser, region), measurer) == wanted

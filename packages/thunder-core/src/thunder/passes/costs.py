@@ -84,10 +84,15 @@ def saves(region: Trace, overhead: float) -> float:
     return unfused_cost(region).time(machine) - fused_cost(region).time(machine, overhead)
 
 
+def is_single(region: Trace) -> bool:
+    """True for a region of one operation, beside views."""
+    return unfused_cost(region).calls == 1
+
+
 def is_long(region: Trace) -> bool:
-    """True for one operation that moves bytes for longer than calling it takes."""
+    """True for a region whose operations move bytes for longer than calling them takes."""
     machine, cost = machine_of(region), unfused_cost(region)
-    return cost.calls == 1 and cost.moved > machine.call * machine.speed
+    return cost.moved > cost.calls * machine.call * machine.speed
 
 
 def views(op: BoundSymbol) -> bool:

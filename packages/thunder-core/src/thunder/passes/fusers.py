@@ -11,7 +11,7 @@ from typing import Any
 from thunder.ir.symbol import BoundSymbol
 from thunder.ir.trace import Trace
 from thunder.ir.types import TensorType
-from thunder.passes.costs import is_long, saves
+from thunder.passes.costs import is_long, is_single, saves
 from thunder.passes.regions import region_of
 from thunder.passes.reproducers import report_failure
 from thunder.plugins.options import FUEL
@@ -63,7 +63,7 @@ class ActiveFuser:
         Of one operation the model knows nothing: it is worth timing where its work takes longer than its call.
         """
         gain = saves(region, self.spec.overhead)
-        if gain <= 0 and not is_long(region):
+        if gain <= 0 and not (is_single(region) and is_long(region)):
             return No(f"it would cost {-gain:.1f} us more than its operations one by one")
         if self.spec.pays is None:
             return Yes()

@@ -19,7 +19,7 @@ from thunder.passes.schedule import schedule
 from thunder.plugins.spec import Yes
 from thunder.runtime.codegen import compile_trace
 from thunder.runtime.library import LIBRARY, CompiledRegion, Library
-from thunder.runtime.region_race import gains, is_known_slower, is_open, is_slower
+from thunder.runtime.region_race import gains, is_open, is_slower, may_win
 
 
 class Regions:
@@ -91,8 +91,7 @@ class Regions:
     def _wants(self, fuser: ActiveFuser) -> Callable[[Trace], bool]:
         def wants(region: Trace) -> bool:
             found = self._library.find(fuser, region)
-            known = self._measurer is not None and is_known_slower(found, self._measurer)
-            return isinstance(found.answer, Yes) and not known
+            return isinstance(found.answer, Yes) and (self._measurer is None or may_win(found, self._measurer))
 
         return wants
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from thunder.ir.types import TensorType
+from thunder.passes.costs import is_single
 from thunder.passes.decisions import Decision
 from thunder.passes.measure import Candidate, Measurer
 from thunder.passes.regions import region_key
@@ -28,18 +29,26 @@ def is_slower(region: CompiledRegion, measurer: Measurer) -> bool:
     if not _is_measurable(region) or _joined(region, measurer) is not None:
         return False
     name = region.fuser.name
-    candidates = {name: lambda: Candidate(region.function()), UNFUSED: lambda: Candidate(region.unfused)}
+    made = {name: lambda: Candidate(region.function()), UNFUSED: lambda: Candidate(region.unfused)}
+    candidates = {label: made[label] for label in _labels(region)}
     decision = measurer.decide(f"{name}.region", signature(region), candidates, _types(region), region.spent)
     return decision.chosen == UNFUSED
 
 
-def is_known_slower(region: CompiledRegion, measurer: Measurer) -> bool:
-    """The same for one that need not be compiled to know it, since it was measured before."""
+def may_win(region: CompiledRegion, measurer: Measurer) -> bool:
+    """False for one that need not be compiled: it was slower before, or is one operation that cannot be timed."""
     if not _is_measurable(region):
-        return False
+        return not is_single(region.region)
+    known = measurer.kept(f"{region.fuser.name}.region", signature(region), _labels(region))
+    if known is None:
+        return measurer.has_time or not is_single(region.region)
+    return known.chosen != UNFUSED
+
+
+def _labels(region: CompiledRegion) -> list[str]:
+    """The candidates, first what runs if they are alike: one operation is a region only if that is faster."""
     name = region.fuser.name
-    decision = measurer.kept(f"{name}.region", signature(region), [name, UNFUSED])
-    return decision is not None and decision.chosen == UNFUSED
+    return [UNFUSED, name] if is_single(region.region) else [name, UNFUSED]
 
 
 def gains(region: CompiledRegion, apart: Callable[[CompiledRegion], Callable[..., Any]], measurer: Measurer) -> bool:

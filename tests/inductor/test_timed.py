@@ -1,4 +1,4 @@
-"""Matrix products in regions that are timed: right by themselves, between other operations, and in models."""
+"""What is in a region only where regions are timed: matrix products, alone and between others; single operations."""
 
 from __future__ import annotations
 
@@ -19,6 +19,11 @@ from thunder_inductor.supports import supports
 
 PRODUCTS = ("aten.mm", "aten.addmm", "aten.bmm", "aten.baddbmm")
 MEASURED = ClaimContext(cache_key=1, measured=True)
+
+
+@pytest.fixture(autouse=True)
+def _nothing_known(tmp_path, monkeypatch):
+    monkeypatch.setenv("THUNDER_CACHE_DIR", str(tmp_path))
 
 
 def products(dtype):
@@ -100,3 +105,14 @@ def test_in_a_model(joined):
     for got, want in zip(fused.parameters(), model.parameters(), strict=True):
         torch.testing.assert_close(got.grad, want.grad)
     assert any(op.sym.name in PRODUCTS for region in joined for op in region.ops)
+
+
+@pytest.mark.slow
+def test_an_operation_that_pytorch_runs_slowly_is_a_region():
+    """On a real clock: its variance takes 35 to 90 times as long as a kernel of Inductor."""
+    x = torch.randn(256, 512)
+    jitted = jit(lambda x: x.var(0))
+    torch.testing.assert_close(jitted(x), x.var(0))
+    (decision,) = jitted._thunder_records[-1].decisions
+    assert decision.chosen == "inductor"
+    assert [op.sym.name for op in thunder.last_traces(jitted)[-1].ops] == ["inductor.region"]
