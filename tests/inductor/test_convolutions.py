@@ -19,7 +19,7 @@ from thunder.ir.types import contiguous_strides
 from thunder.passes.layouts import is_relayout
 from thunder.runtime import trial
 from thunder.runtime.codegen import compile_trace
-from thunder_inductor.convolutions import DIRECT
+from thunder_inductor.convolutions import DIRECT, TRANSPOSED
 from thunder_inductor.plugin import INDUCTOR
 
 FORMATS = {2: (torch.contiguous_format, torch.channels_last), 3: (torch.contiguous_format, torch.channels_last_3d)}
@@ -98,9 +98,20 @@ def test_refusals(arguments, reason):
     assert isinstance(DIRECT.check(ClaimContext(), IMAGES, WEIGHT), Yes)
 
 
-def test_it_is_left_to_torch_without_onednn(monkeypatch):
-    monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
-    assert isinstance(DIRECT.check(ClaimContext(), IMAGES, WEIGHT), No)
+def test_it_is_left_to_torch_without_onednn():
+    with torch.backends.mkldnn.flags(enabled=False):
+        assert isinstance(DIRECT.check(ClaimContext(), IMAGES, WEIGHT), No)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_kernels_of_one_element_are_for_onednn_with_any_number_of_threads(threads):
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        assert isinstance(DIRECT.check(ClaimContext(), tensor(2, 16, 8, 8), tensor(4, 16, 1, 1)), Yes)
+        assert isinstance(TRANSPOSED.check(ClaimContext(), tensor(2, 16, 8, 8), tensor(16, 4, 1, 1)), Yes)
+    finally:
+        torch.set_num_threads(before)
 
 
 def step(module: nn.Module, program, images: Tensor, classes: Tensor) -> list[Tensor]:
@@ -125,6 +136,27 @@ def test_a_network_copies_only_its_images_and_gradients_of_weights(frontend):
     assert len([op for op in (made_again, *others) if op.outs.type.shape[2:] == (3, 3)]) == weights
     assert len(others) == weights
     assert held_bytes(jitted, module, batch) <= held_bytes(other, other, batch)
+
+
+@pytest.mark.slow
+def test_what_is_saved_around_convolutions_is_in_their_format():
+    """Batch norm's result is read by the derivative of ``hardtanh``, and is not made again."""
+
+    def layers(inputs: int) -> list[nn.Module]:
+        return [nn.Conv2d(inputs, 6, 3, padding=1, bias=False), nn.BatchNorm2d(6), nn.Hardtanh(-0.5, 0.5)]
+
+    module, x = nn.Sequential(*layers(3), *layers(6), nn.AdaptiveAvgPool2d(1)), torch.randn(4, 3, 8, 8)
+    other, jitted = copy.deepcopy(module), jit(module)
+    for _ in range(2):
+        found, want = (
+            torch.autograd.grad(program(x).sum(), list(own.parameters()))
+            for program, own in ((jitted, module), (other, other))
+        )
+        torch.testing.assert_close(found, want, rtol=1e-3, atol=1e-4)
+    saved = [v for v in thunder.last_backward_traces(jitted)[-1].params if v.type.shape == (4, 6, 8, 8)]
+    assert len(saved) >= 3
+    assert {v.type.stride for v in saved} == {(384, 1, 48, 6)}
+    assert held_bytes(jitted, module, (x,)) <= held_bytes(other, other, (x,))
 
 
 @pytest.mark.slow

@@ -9,6 +9,7 @@
 | ``cpu_vec_isa.valid_vec_isa_list``, which codegen asks through its module, ``VecAVX512``, ``VecAVX2`` | 2.10 to 2.14 |
 | ``torch.compiler._is_compiling_flag`` | 2.10 to 2.14 |
 | ``torch._C._dynamo.guards._torchinductor_pyobject_tensor_data_ptr`` | 2.10 to 2.14 |
+| ``torch._C._select_conv_backend``, ``_conv_determine_backend_memory_format`` | 2.10 to 2.14 |
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from types import SimpleNamespace
 from typing import Any, Protocol
 
 import torch
+from torch import Tensor
 from torch._dynamo.convert_frame import compile_lock
 from torch._guards import TracingContext, tracing
 from torch._inductor import async_compile, config, cpu_vec_isa, ir
@@ -225,6 +227,17 @@ def _vector_extensions() -> list[Any]:
     """The vector extensions that PyTorch uses on this processor. Inductor would compile a program for each it knows."""
     known = {"AVX512": _Avx512, "AVX2": _Avx2}.get(torch.backends.cpu.get_cpu_capability())
     return [known()] if known is not None else _all_vector_extensions()
+
+
+def stays_channels_last(input: Tensor, weight: Tensor, bias: Tensor | None, rest: Sequence[Any]) -> bool:
+    """Whether PyTorch convolves an input in channels last as it is, with as many threads as there are now.
+
+    rest: what follows the operands of ``torch.convolution``.
+    """
+    backend = torch._C._select_conv_backend(input, weight, bias, *rest)
+    if str(backend).rpartition(".")[2].startswith("Slow"):  # they copy, and are for what no library takes
+        return False
+    return torch._C._conv_determine_backend_memory_format(input, weight, backend) is not torch.contiguous_format
 
 
 def build_library(source: Path, library: Path) -> None:

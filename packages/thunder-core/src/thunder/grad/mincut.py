@@ -46,7 +46,7 @@ def remade(forward: Sequence[BoundSymbol], programs: Sequence[Trace], facts: Fac
     """
     made = {v for op in forward for v in op.outputs}
     needed = [v for v in dict.fromkeys(v for p in programs for v in p.params) if v in made and v not in facts.free]
-    outside = _read_outside(programs, facts)
+    outside = read_outside(programs, facts)
     facts = replace(facts, views={**facts.views, **_relaid(forward, facts, made, set(needed), outside)})
     makers = _recomputable(forward, facts, outside)
     network = Network()
@@ -110,7 +110,7 @@ def _recomputable(forward: Sequence[BoundSymbol], facts: Facts, outside: Set[Var
     return makers
 
 
-def _read_outside(programs: Iterable[Trace], facts: Facts) -> set[Var]:
+def read_outside(programs: Iterable[Trace], facts: Facts) -> set[Var]:
     """What operations outside of any region read, seen through views, and what is itself a gradient."""
     outside: set[Var] = set()
     for program in programs:

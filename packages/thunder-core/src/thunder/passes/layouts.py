@@ -7,7 +7,7 @@ is what it writes, and other regions take the value from there.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Set
+from collections.abc import Callable, Iterable, Set
 from dataclasses import replace
 
 from thunder.ir.symbol import BoundSymbol, Symbol
@@ -43,6 +43,30 @@ def as_view(op: BoundSymbol) -> BoundSymbol:
     return replace(op, sym=Symbol("aten.as_strided"), args=args, kwargs={}, call="torch:as_strided")
 
 
+def relayout(maker: BoundSymbol, source: Var, format: Const, names: Names) -> BoundSymbol:
+    """A copy in a memory format of what an operation makes. maker: that operation; the copy belongs beside it."""
+    assert isinstance(source.type, TensorType)
+    type = replace(source.type, stride=_channels_last_strides(source.type.shape), requires_grad=False)
+    result = names.var(source.name, type)
+    kwargs = {"memory_format": format}
+    return replace(maker, sym=Symbol("torch.clone"), args=(source,), kwargs=kwargs, outs=result, effects=())
+
+
+def formats_around(ops: Iterable[BoundSymbol], is_cheap: Asks) -> dict[Var, Const]:
+    """The other memory format of each row-major value that regions make from values in that format."""
+    formats: dict[Var, Const] = {}
+    for op in ops:
+        copies = is_relayout(op)
+        if not (formats or copies) or not is_cheap(op):
+            continue
+        around = {_shape(v): formats[v] for v in op.inputs if v in formats}
+        if copies and (found := _format(op.inputs[0].type)) not in (None, _ROW_MAJOR):
+            around[_shape(op.inputs[0])] = found
+        rows = (v for v in op.outputs if _format(v.type) == _ROW_MAJOR)
+        formats |= {v: around[_shape(v)] for v in rows if _shape(v) in around}
+    return formats
+
+
 def relaid(trace: Trace, is_cheap: Asks, is_view: Asks, names: Names) -> tuple[Trace, frozenset[Var]]:
     """The trace in which regions read what is written to memory anyway, and the copies that are for regions alone.
 
@@ -74,6 +98,11 @@ def _read_outside(trace: Trace, cheap: Set[int], is_view: Asks) -> set[Var]:
         if id(op) not in cheap and not (is_view(op) and outside.isdisjoint(op.outputs)):
             outside.update(op.inputs)
     return outside
+
+
+def _shape(var: Var) -> tuple[int, ...]:
+    assert isinstance(var.type, TensorType)
+    return var.type.shape
 
 
 def _format(type: Type) -> Const | None:

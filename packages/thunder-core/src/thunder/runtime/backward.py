@@ -12,6 +12,7 @@ import torch
 from torch.utils.checkpoint import set_device_states
 
 from thunder.grad.differentiate import Tape, backward, fresh_layout
+from thunder.grad.formats import in_formats_around
 from thunder.grad.mincut import Facts, remade
 from thunder.grad.pieces import pieces
 from thunder.grad.recompute import recompute
@@ -25,6 +26,7 @@ from thunder.lang.numbers import compiled, compiling
 from thunder.passes.costs import views as is_view
 from thunder.passes.cse import cse
 from thunder.passes.dce import dce
+from thunder.passes.layouts import undone
 from thunder.runtime.codegen import compile_trace
 from thunder.runtime.node import BackwardFunction, Origin, Piece
 from thunder.runtime.stages import Backend, leaving
@@ -66,13 +68,18 @@ class BackwardBuilder:
         draws = any(effect.state is RANDOM for op in tape.forward for effect in op.effects)
         self.random = tuple(_one_per_device(selected.params)) if draws else None
         differentiated = [self._differentiated(group) for group in self._groups]
+        facts = self._facts(parameters)
         if backend.regions.wanted:
-            self._makers |= remade(tape.forward, differentiated, self._facts(parameters))
-        programs = [self._backward(group, group, trace) for group, trace in zip(self._groups, differentiated)]
+            self._makers |= remade(tape.forward, differentiated, facts)
+        programs = self._programs(differentiated)
+        relaid = in_formats_around(tape.forward, programs, facts, tape.names) if backend.regions.wanted else []
+        if relaid:
+            self._makers |= {op.inputs[0]: undone(op, op.inputs[0]) for op in relaid}
+            programs = self._programs(differentiated)
         self._saved = tuple(dict.fromkeys(v for p in programs for v in self._saved_by(p)))
         others = tuple(v for v in leaving(selected) if v not in self._cotangents)
         result = (tape.roots, others, self._saved)
-        ops = (*tape.forward, *self._copying())
+        ops = (*tape.forward, *relaid, *self._copying())
         whole = Trace(selected.name, selected.params, ops, result, Stage.SELECTED, made_by="split")
         watch.note(self._joint(ops, programs))
         forward = watch.lowered(dce(whole), backend, watch.record.traces)
@@ -113,6 +120,10 @@ class BackwardBuilder:
         """The backward program for the gradients of some roots, over all forward values."""
         given = [self._cotangents[root] if root in arriving else None for root in self._tape.roots]
         return recompute(backward(self._tape, given), self._tape.forward, self._tape.names)
+
+    def _programs(self, differentiated: Sequence[Trace]) -> list[Trace]:
+        """The backward of each piece."""
+        return [self._backward(group, group, trace) for group, trace in zip(self._groups, differentiated)]
 
     def _facts(self, parameters: Collection[Var]) -> Facts:
         """What the choice of values that backward makes again depends on. parameters: kept, whether saved or not."""
