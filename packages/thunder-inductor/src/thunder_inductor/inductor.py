@@ -39,6 +39,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx import GraphModule
 from torch.fx.experimental.proxy_tensor import make_fx
 
+from thunder_inductor.decompositions import faster
+
 DATA_OF_TENSOR = "_torchinductor_pyobject_tensor_data_ptr"
 
 _CONFIG = {
@@ -65,8 +67,7 @@ def cache_folder() -> Path:
 def decomposed(fn: Callable[..., Any], mode: FakeTensorMode, inputs: Sequence[torch.Tensor]) -> GraphModule:
     """The graph of ATen operators that a function of fake tensors is, with Inductor's decompositions applied."""
     with compile_lock, _said_to_compile(), mode:
-        return make_fx(fn, decomposition_table=select_decomp_table(), tracing_mode="real")(*inputs)
-
+        return make_fx(fn, decomposition_table=faster(select_decomp_table()), tracing_mode="real")(*inputs)
 
 @contextlib.contextmanager
 def _said_to_compile() -> Iterator[None]:
