@@ -23,6 +23,16 @@ def step(program: Callable[..., Any], module: nn.Module, *args: Tensor) -> tuple
     return results, torch.autograd.grad(loss, [*args, *module.parameters()])
 
 
+def test_gelu_between_products_is_a_region() -> None:
+    """Inductor's kernel for it is faster than PyTorch's."""
+    module = nn.Sequential(nn.Linear(8, 128), nn.GELU("tanh"), nn.Linear(128, 8))
+    x = torch.randn(64, 8, requires_grad=True)
+    jitted = thunder.jit(module, executors=[INDUCTOR], frontend="functional")
+    torch.testing.assert_close(step(jitted, module, x), step(module, module, x), rtol=1e-4, atol=1e-5)
+    (region,) = [op.fused for op in thunder.last_traces(jitted)[-1].ops if op.fused]
+    assert [op.sym.name for op in region.ops] == ["aten.gelu"]
+
+
 def is_fused(jitted: Callable[..., Any]) -> bool:
     traces = thunder.last_traces(jitted)[-1], thunder.last_backward_traces(jitted)[-1]
     return any(op.fused for trace in traces for op in trace.ops)

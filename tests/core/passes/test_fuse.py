@@ -51,7 +51,7 @@ def steps(module, args, program):
 @pytest.mark.parametrize("everything", [False, True])
 def test_random_programs_do_what_they_do_in_eager(everything):
     """Values bit by bit, layouts, shared memory, random state, gradients, errors, writes afterwards."""
-    options = {"fakefuser.everything": everything}
+    options = {"fakefuser.everything": everything, "fakefuser.alone": everything}
     seeds = range(1000 + 50 * everything, 1050 + 50 * everything)
     verdicts = [verdict(generate(Random(seed)), executors=[FUSER], options=options) for seed in seeds]
     assert [reason for outcome, reason in verdicts if outcome == "wrong"] == []
@@ -131,6 +131,17 @@ def test_composites_stay_whole_where_nothing_of_them_is_fused():
     assert [op.sym.name for op in thunder.last_traces(jitted)[-1].ops] == [
         "torch.matmul", "torch.nn.functional.layer_norm", "torch.matmul"
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("alone", [False, True])
+def test_one_operation_is_fused_where_the_fuser_says_that_it_is_faster(alone):
+    def program(x, w):
+        return F.layer_norm(x.t() @ w, (64,)) @ w
+
+    args = torch.randn(64, 128), torch.randn(64, 64)
+    jitted = fused(program, alone=alone)
+    assert torch.equal(jitted(*args), program(*args))
+    assert [op.sym.name for region in COMPILED for op in region.ops] == ["aten.native_layer_norm"] * alone
 
 
 def test_views_alone_are_not_fused():

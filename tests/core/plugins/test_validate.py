@@ -120,11 +120,12 @@ FAULTS = {
 
 
 def test_a_good_fuser_has_no_fault():
-    executor = wrong(fuser=replace(FUSER, pays="math:log", show="math:tan", absorbs=("torch.random", "mine.amax")))
+    fuser = replace(FUSER, pays="math:log", alone="math:cos", show="math:tan", absorbs=("torch.random", "mine.amax"))
+    executor = wrong(fuser=fuser)
     assert validate(executor) == ()
     assert unresolved(executor) == ()
     where = [place for place, _ in import_strings(executor) if place.startswith("fuser")]
-    assert where == ["fuser, supports", "fuser, compile", "fuser, pays", "fuser, show"]
+    assert where == ["fuser, supports", "fuser, compile", "fuser, pays", "fuser, alone", "fuser, show"]
 
 
 def test_a_good_one_has_no_fault():

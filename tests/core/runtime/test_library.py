@@ -32,7 +32,7 @@ def fresh():
 
 
 def program(x, w):
-    return ((x.sin() * 2) @ w).cos() * 3
+    return ((((x.sin() * 2) @ w).cos() * 3) @ w).tanh()
 
 
 def inputs():
@@ -52,7 +52,7 @@ def failing(how, frontend="functional"):
 
 
 @pytest.mark.parametrize("frontend", FRONTENDS)
-@pytest.mark.parametrize("how", ["supports", "pays", "compile", "later", "run"])
+@pytest.mark.parametrize("how", ["supports", "pays", "alone", "compile", "later", "run"])
 def test_what_fails_runs_unfused_and_is_told_with_a_program_that_shows_it(how, frontend, capsys):
     jitted = failing(how, frontend)
     with pytest.warns(RuntimeWarning, match=r"fakefuser (could not|failed)") as told:
@@ -73,7 +73,7 @@ def test_what_fails_runs_unfused_and_is_told_with_a_program_that_shows_it(how, f
         assert all(map(torch.equal, step(jitted), step(program)))
 
 
-@pytest.mark.parametrize("how", ["supports", "pays", "compile", "later", "run"])
+@pytest.mark.parametrize("how", ["supports", "pays", "alone", "compile", "later", "run"])
 def test_strict_mode_raises(how, monkeypatch):
     monkeypatch.setenv("THUNDER_STRICT", "1")
     with pytest.raises(PluginError, match="fakefuser"):

@@ -6,8 +6,8 @@ they were, and a view costs nothing inside, nor does a copy to another memory fo
 symbolic sizes is not fused. A composite is opened where a part of it that computes is in a region; otherwise it stays
 as it is, and the rest is partitioned with it as one operation: else a group could come to depend on itself through it.
 
-Where regions are timed, one operation may be a region, and others (matrix products) join the region that is all they
-lead to if it is faster for that.
+One operation is a region where the fuser says that it is faster. Where regions are timed any may be one, and others
+(matrix products) join the region that is all they lead to if it is faster for that.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class Fusion:
         """The groups that are worth a call, of what is worth it beside them."""
         found = _groups(parts, trace)
         smaller = {members: alone for members, alone in found.items() if members != alone}
-        groups = [members for members in found if len(members) > 1 or self._faster is not None]
+        groups = [members for members in found if len(members) > 1 or self._may_be_alone(parts, members)]
         while groups:
             opened = {parts[place].whole for members in groups for place in members}
             fused = _Draft(trace, parts, groups, opened, self._fuser.name).fused
@@ -108,6 +108,10 @@ class Fusion:
                 break
             groups = [smaller[m] if m in losing else m for m in wanted]
         return groups
+
+    def _may_be_alone(self, parts: Sequence[Part], members: Members) -> bool:
+        """True for one operation that is timed as a region, or that the fuser says it is faster for."""
+        return self._faster is not None or any(self._fuser.is_faster_alone(parts[place].op) for place in members)
 
     def _losing(self, larger: Mapping[Members, Trace]) -> list[Members]:
         """The groups, of some with what joined them, that are not faster for it."""

@@ -60,7 +60,8 @@ class ActiveFuser:
     def pays(self, region: Trace) -> Yes | No:
         """Whether a region is worth fusing: by the core's model, then by the fuser's own.
 
-        Of one operation the model knows nothing: it is worth timing where its work takes longer than its call.
+        Of one operation the model knows nothing: it is worth timing, or what the fuser says of it is worth a call, where
+        its work takes longer than its call.
         """
         gain = saves(region, self.spec.overhead)
         if gain <= 0 and not (is_single(region) and is_long(region)):
@@ -73,6 +74,16 @@ class ActiveFuser:
             self.report("could not say whether a region pays", region, error)
             return No(f"it failed: {error}")
         return answer
+
+    def is_faster_alone(self, op: BoundSymbol) -> bool:
+        """True if it says that it runs a lowered operation that it supports faster than PyTorch does."""
+        if self.spec.alone is None:
+            return False
+        try:
+            return isinstance(resolve(self.spec.alone)(self.cx, op), Yes)
+        except Exception as error:
+            self.report(f"could not say whether it is faster for {op.sym}", _alone(op), error)
+            return False
 
     def report(self, what: str, region: Trace, error: Exception) -> None:
         """Tell that it failed on a region; see ``report_failure``."""

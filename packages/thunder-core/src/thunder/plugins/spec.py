@@ -202,6 +202,8 @@ class Fuser:
         background: all regions of a program are started before the first is waited for. The callable takes the
         region's parameters by position and returns a tuple of its results. If either raises, the region runs unfused.
     pays: ``(cx, region: Trace) -> Yes() | No(reason)``: whether to fuse a region; absent: wherever the core would.
+    alone: ``(cx, op: BoundSymbol) -> Yes() | No(reason)``: whether an operation that is in no region with others runs
+        faster as a region of its own than by PyTorch; absent: none does. One that moves little is not worth it anyway.
     show: ``(cx, region: Trace) -> str``: what the region compiles to, for people; absent: nothing to see.
     absorbs: the names of the state kinds whose effects a region may hold; operations with others stay outside.
     overhead: microseconds that a call of what it compiles takes beyond a call of a PyTorch operator, without its work.
@@ -225,6 +227,7 @@ class Fuser:
     supports: str
     compile: str
     pays: str | None = None
+    alone: str | None = None
     show: str | None = None
     absorbs: tuple[str, ...] = ()
     overhead: float = 3.0

@@ -82,7 +82,7 @@ def import_strings(executor: Executor) -> Iterator[tuple[str, str]]:
     texts += [(f"state {state.name!r}, init", state.init) for state in executor.states]
     texts += [("need, run", need.run) for need in executor.needs if isinstance(need, Probe)]
     if (fuser := executor.fuser) is not None:
-        texts += [(f"fuser, {part}", getattr(fuser, part)) for part in ("supports", "compile", "pays", "show")]
+        texts += [(f"fuser, {part}", getattr(fuser, part)) for part in ("supports", "compile", "pays", "alone", "show")]
     for claim in executor.claims:
         where = f"claim on {claim.target!r}"
         texts += [(f"{where}, {part}", getattr(claim, part)) for part in ("check", "lower")]

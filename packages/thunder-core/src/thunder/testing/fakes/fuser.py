@@ -12,7 +12,7 @@ from thunder.extend import BoundSymbol, ClaimContext, Executor, Fuser, No, Optio
 from thunder.prims.facts import is_view
 
 _HERE = "thunder.testing.fakes.fuser"
-_FAILURES = ("supports", "pays", "compile", "later", "run", "end")
+_FAILURES = ("supports", "pays", "alone", "compile", "later", "run", "end")
 
 FUSER = Executor(
     name="fakefuser",
@@ -21,12 +21,14 @@ FUSER = Executor(
         supports=f"{_HERE}:supports",
         compile=f"{_HERE}:compile_region",
         pays=f"{_HERE}:pays",
+        alone=f"{_HERE}:alone",
         show=f"{_HERE}:show",
         overhead=0.0,
     ),
     options=(
         Option("fails", str, "", "the step that raises", choices=("", *_FAILURES)),
         Option("everything", bool, False, "support every operator"),
+        Option("alone", bool, False, "fuse one operation as well"),
         Option("skip", str, "", "the names of operators that it does not support, separated by commas"),
         Option("joins", str, "", "the names of operators that it supports only where regions are timed"),
         Option("wrong", str, "", "the name of an operator after which it adds one to what it computes"),
@@ -67,6 +69,12 @@ def pays(cx: ClaimContext, region: Trace) -> Yes | No:
     """Always."""
     _fail(cx, "pays")
     return Yes()
+
+
+def alone(cx: ClaimContext, op: BoundSymbol) -> Yes | No:
+    """If told so."""
+    _fail(cx, "alone")
+    return Yes() if cx.options["alone"] else No("it is as fast by PyTorch")
 
 
 def compile_region(cx: ClaimContext, region: Trace) -> Callable[..., Any] | Future[Callable[..., Any]]:
