@@ -14,6 +14,7 @@ from torch.autograd.graph import saved_tensors_hooks
 
 import thunder
 from tests.models import MODELS
+from thunder.testing.fakes.fuser import FUSER
 
 
 def functional(fn):
@@ -50,6 +51,24 @@ def test_compiling_calls_no_hooks_of_the_caller():
     with saved_tensors_hooks(lambda t: (seen.append(type(t)), t)[1], lambda t: t):
         functional(lambda x: x.sin().exp())(x)
     assert set(seen) <= {torch.Tensor}
+
+
+@pytest.mark.parametrize("executors", [[], [FUSER]], ids=["torch", "fused"])
+def test_hooks_may_lay_out_saved_tensors_as_they_like(executors):
+    """What is fused, and views that are taken at once, count on the strides that a tensor was saved with."""
+
+    def program(x, w):
+        y = (x @ w).t().exp()
+        return (y.t().reshape(3, 8) @ w.view(8, 2)).sin()
+
+    def gradient(fn):
+        with saved_tensors_hooks(lambda t: t.detach().clone(memory_format=torch.contiguous_format), lambda t: t):
+            out = fn(x, w)
+        return torch.autograd.grad(out.sum(), w)[0]
+
+    x, w = torch.randn(4).expand(6, 4), torch.randn(4, 4, requires_grad=True)
+    jitted = thunder.jit(program, executors=executors, frontend="functional")
+    torch.testing.assert_close(gradient(jitted), gradient(program))
 
 
 def two_losses(x, w):

@@ -69,6 +69,7 @@ def decomposed(fn: Callable[..., Any], mode: FakeTensorMode, inputs: Sequence[to
     with compile_lock, _said_to_compile(), mode:
         return make_fx(fn, decomposition_table=faster(select_decomp_table()), tracing_mode="real")(*inputs)
 
+
 @contextlib.contextmanager
 def _said_to_compile() -> Iterator[None]:
     """Tracing is a state of the process: other threads run what is compiled if this is a compilation, as for Dynamo."""

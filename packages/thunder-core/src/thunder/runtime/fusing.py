@@ -16,6 +16,7 @@ from thunder.passes.measure import Measurer
 from thunder.passes.progress import Progress, Report, unreported
 from thunder.passes.reuse import owned, reuse
 from thunder.passes.schedule import schedule
+from thunder.passes.views import Views
 from thunder.plugins.spec import Yes
 from thunder.runtime.codegen import compile_trace
 from thunder.runtime.library import LIBRARY, CompiledRegion, Library
@@ -43,6 +44,7 @@ class Regions:
         self._report = report
         self._library = library
         self._bodies = Bodies()
+        self._views = Views()
         self._fusers = {fuser.name: fuser for fuser in fusers}
         self._fusions = [(f, Fusion(f, self._bodies, names, self._wants(f), self._faster(f))) for f in fusers]
         self._found: dict[int, CompiledRegion] = {}
@@ -53,10 +55,10 @@ class Regions:
         return bool(self._fusions)
 
     def fuse(self, trace: Trace) -> Trace:
-        """The lowered trace with its regions as single operations."""
+        """The lowered trace with its regions as single operations, and with few views between them."""
         for _, fusion in self._fusions:
             trace = fusion.fuse(trace)
-        return trace
+        return self._views.shortened(trace) if self.wanted else trace
 
     def settled(self, trace: Trace, given: Collection[Var] = ()) -> Trace:
         """The scheduled trace with the regions that it runs: equal ones are the very same, and are compiled once.

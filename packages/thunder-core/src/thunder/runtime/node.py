@@ -100,7 +100,8 @@ class Piece:
                 ctx.save_for_backward(*saved)
                 ctx.set_materialize_grads(False)
                 ctx.origin = origin
-                ctx.hooked = torch._C._autograd._top_saved_tensors_default_hooks(True) is not None
+                hooked = torch._C._autograd._top_saved_tensors_default_hooks(True) is not None
+                ctx.strides = [_stride(t) for t in saved] if hooked else None
                 return outs
 
             @staticmethod
@@ -109,7 +110,9 @@ class Piece:
                     return (None, None, None, *piece.rerun(ctx.origin, gradients))
                 box = list(ctx.saved_tensors)
                 ctx.maybe_clear_saved_tensors()  # unless the graph is retained; each is then freed as it is consumed
-                if ctx.hooked or torch._C._autograd._get_current_graph_task_keep_graph():
+                if ctx.strides is not None:  # hooks may lay tensors out as they like
+                    box = [_laid_out(t, stride) for t, stride in zip(box, ctx.strides, strict=True)]
+                if ctx.strides is not None or torch._C._autograd._get_current_graph_task_keep_graph():
                     piece.keep(box)
                 return (None, None, None, *piece.run(box, gradients, ctx.origin))
 
@@ -126,8 +129,7 @@ class Piece:
         backward, saved = self._backward, len(box)
         for gradient, stride in zip(gradients, self._strides(*origin.numbers)):
             if gradient is not None:
-                given = gradient if stride is None or gradient.stride() == stride else _laid_out(gradient, stride)
-                box.append(given)
+                box.append(_laid_out(gradient, stride))
         if len(box) - saved < len(gradients):
             found = self._partial(tuple([g is not None for g in gradients]), origin.numbers)
             if found is None:
@@ -152,5 +154,15 @@ class Piece:
             )
 
 
-def _laid_out(t: torch.Tensor, stride: tuple[int, ...]) -> torch.Tensor:
-    return torch.empty_strided(t.shape, stride, dtype=t.dtype, device=t.device).copy_(t)
+def _stride(t: torch.Tensor) -> tuple[int, ...] | None:
+    return t.stride() if t.layout is torch.strided else None
+
+
+def _laid_out(t: torch.Tensor, stride: tuple[int, ...] | None) -> torch.Tensor:
+    """The tensor with these strides, copied unless it has them; None leaves it as it is."""
+    if stride is None or t.stride() == stride:
+        return t
+    out = torch.empty_strided(t.shape, stride, dtype=t.dtype, device=t.device)
+    single = tuple([slice(None) if step else slice(1) for step in stride])  # expanded elements are one in memory
+    out[single].copy_(t[single])
+    return out
