@@ -37,6 +37,15 @@ class Graph:
         storages = [t.untyped_storage()._cdata for t in (*self.inputs, *self.results)]
         return any(storages.count(t.untyped_storage()._cdata) > 1 for t in self.results)
 
+    def differs_from(self, results: Sequence[Var]) -> str:
+        """Which of the results is of another type than said, and how; empty if none is."""
+        for var, made in zip(results, self.results, strict=True):
+            type = var.type
+            assert isinstance(type, TensorType)
+            if (tuple(made.shape), tuple(made.stride()), made.dtype) != (type.shape, type.stride, dtype_of(type)):
+                return f"{var.name} is {type} of strides {type.stride}, and Inductor makes {made}"
+        return ""
+
 
 @contextlib.contextmanager
 def plain() -> Iterator[None]:
@@ -63,9 +72,8 @@ def graph_of(params: Sequence[Var], ops: Sequence[BoundSymbol], results: Sequenc
 def graph_of_region(region: Trace) -> Graph:
     """The graph of a region. Raises ValueError if it makes a result of another type than the region says."""
     graph = graph_of(region.params, region.ops, region.result)
-    for var, made in zip(region.result, graph.results, strict=True):
-        if (tuple(made.shape), tuple(made.stride()), made.dtype) != (var.type.shape, var.type.stride, _dtype(var.type)):
-            raise ValueError(f"{var.name} is {var.type} of strides {var.type.stride}, and Inductor makes {made}")
+    if reason := graph.differs_from(region.results):
+        raise ValueError(reason)
     return replace(graph, spent=tuple(place for place, v in enumerate(region.params) if v in region.spent))
 
 
@@ -90,8 +98,10 @@ def _run(op: BoundSymbol, values: dict[Var, torch.Tensor]) -> None:
 def _empty(type: Any) -> torch.Tensor:
     assert isinstance(type, TensorType)
     assert type.stride is not None
-    return torch.empty_strided(type.shape, type.stride, dtype=_dtype(type), device=type.device)
+    return torch.empty_strided(type.shape, type.stride, dtype=dtype_of(type), device=type.device)
 
 
-def _dtype(type: TensorType) -> torch.dtype:
+def dtype_of(type: Any) -> torch.dtype:
+    """The dtype of tensors of a type."""
+    assert isinstance(type, TensorType)
     return getattr(torch, type.dtype)

@@ -6,7 +6,7 @@ import functools
 
 from thunder.extend import BoundSymbol, ClaimContext, No, TensorType, Var, Yes, leaves, map_tree
 from thunder_inductor import inductor
-from thunder_inductor.graphs import graph_of, operator, plain
+from thunder_inductor.graphs import dtype_of, graph_of, operator, plain
 
 _DEVICES = frozenset({"cpu", "cuda"})
 _DTYPES = frozenset({"float64", "float32", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint8", "bool"})
@@ -45,7 +45,10 @@ def supports(cx: ClaimContext, op: BoundSymbol) -> Yes | No:
 def alone(cx: ClaimContext, op: BoundSymbol) -> Yes | No:
     """Whether a region of one operation is faster than PyTorch's kernel."""
     on_cpu = all(isinstance(v.type, TensorType) and v.type.device == "cpu" for v in op.outputs)
-    return Yes() if on_cpu and op.sym.name in _FASTER_ALONE else No("PyTorch's own kernel is as fast")
+    if not on_cpu or op.sym.name not in _FASTER_ALONE:
+        return No("PyTorch's own kernel is as fast")
+    reason = _difference(_Kind(op))
+    return No(reason) if reason else Yes()
 
 
 def _is_short_product(op: BoundSymbol) -> bool:
@@ -103,6 +106,14 @@ class _Kind:
 
 
 @functools.lru_cache(maxsize=10_000)
+def _difference(kind: _Kind) -> str:
+    """How the results of an operation alone differ from PyTorch's in type; empty if they do not."""
+    results = kind.op.outputs
+    with plain():
+        return graph_of(kind.op.inputs, [kind.op], results).differs_from(results)
+
+
+@functools.lru_cache(maxsize=10_000)
 def _refusal(kind: _Kind) -> str:
     """Why Inductor has no kernel for an operation; empty if it has one."""
     op = kind.op
@@ -113,6 +124,8 @@ def _refusal(kind: _Kind) -> str:
             if graph.shares_memory:  # a view that is declared stays inside of regions, without a kernel
                 declared = operator(op)._schema.arguments[0].alias_info is not None
                 return "" if declared or op.sym.name in _UNDECLARED_VIEWS else "its result is a view"
+            if [t.dtype for t in graph.results] != [dtype_of(v.type) for v in results]:
+                return "Inductor makes results of other dtypes"
             called = inductor.external(graph.module, graph.mode, graph.inputs)
     except Exception as error:
         return f"Inductor does not take it: {type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
