@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
 import thunder
+from thunder.extend import Trace
 from thunder_inductor.plugin import INDUCTOR
 
 FRONTENDS = ("functional", "dynamo")
@@ -24,13 +25,20 @@ def step(program: Callable[..., Any], module: nn.Module, *args: Tensor) -> tuple
 
 
 def test_gelu_between_products_is_a_region() -> None:
-    """Inductor's kernel for it is faster than PyTorch's."""
+    """Inductor's kernel for it is faster than PyTorch's; in training it makes the derivative as well."""
     module = nn.Sequential(nn.Linear(8, 128), nn.GELU("tanh"), nn.Linear(128, 8))
     x = torch.randn(64, 8, requires_grad=True)
     jitted = thunder.jit(module, executors=[INDUCTOR], frontend="functional")
     torch.testing.assert_close(step(jitted, module, x), step(module, module, x), rtol=1e-4, atol=1e-5)
-    (region,) = [op.fused for op in thunder.last_traces(jitted)[-1].ops if op.fused]
-    assert [op.sym.name for op in region.ops] == ["aten.gelu"]
+    assert regions(thunder.last_traces(jitted)) == [["aten.ones_like", "aten.gelu_backward", "aten.gelu"]]
+    assert "aten.gelu_backward" not in str(thunder.last_backward_traces(jitted)[-1])
+    with torch.no_grad():
+        torch.testing.assert_close(jitted(x), module(x))
+    assert regions(thunder.last_traces(jitted)) == [["aten.gelu"]]
+
+
+def regions(traces: list[Trace]) -> list[list[str]]:
+    return [[part.sym.name for part in op.fused.ops] for op in traces[-1].ops if op.fused]
 
 
 def is_fused(jitted: Callable[..., Any]) -> bool:

@@ -7,6 +7,29 @@ from collections.abc import Iterable
 from thunder.extend import Check, Claim, Distribution, Executor, Fuser, Grad, Probe, hookimpl
 from thunder_inductor.compiler import INSTALL
 
+CONVOLUTIONS = tuple(
+    Claim(
+        f"torch.nn.functional.{function}",
+        check=f"thunder_inductor.convolutions:{kind}.check",
+        lower=f"thunder_inductor.convolutions:{kind}.lower",
+        grad=Grad(
+            forward=f"thunder_inductor.convolutions:{kind}.forward",
+            backward="thunder_inductor.convolutions:backward",
+        ),
+    )
+    for function, kind in (
+        ("conv2d", "DIRECT"),
+        ("conv3d", "DIRECT"),
+        ("conv_transpose2d", "TRANSPOSED"),
+        ("conv_transpose3d", "TRANSPOSED"),
+    )
+)
+GELU = Claim(
+    "torch.nn.functional.gelu",
+    check="thunder_inductor.gelu:check",
+    grad=Grad(forward="thunder_inductor.gelu:forward", backward="thunder_inductor.gelu:backward"),
+)
+
 INDUCTOR = Executor(
     name="inductor",
     summary="regions of a program, compiled by PyTorch's Inductor",
@@ -14,23 +37,7 @@ INDUCTOR = Executor(
         Distribution("torch", ">=2.10,<2.15"),  # what ``inductor`` and ``deferred`` rely on is checked for these
         Probe(run="thunder_inductor.compiler:missing", fix=INSTALL),
     ),
-    claims=tuple(
-        Claim(
-            f"torch.nn.functional.{function}",
-            check=f"thunder_inductor.convolutions:{kind}.check",
-            lower=f"thunder_inductor.convolutions:{kind}.lower",
-            grad=Grad(
-                forward=f"thunder_inductor.convolutions:{kind}.forward",
-                backward="thunder_inductor.convolutions:backward",
-            ),
-        )
-        for function, kind in (
-            ("conv2d", "DIRECT"),
-            ("conv3d", "DIRECT"),
-            ("conv_transpose2d", "TRANSPOSED"),
-            ("conv_transpose3d", "TRANSPOSED"),
-        )
-    ),
+    claims=(GELU, *CONVOLUTIONS),
     fuser=Fuser(
         supports="thunder_inductor.supports:supports",
         compile="thunder_inductor.regions:compile",

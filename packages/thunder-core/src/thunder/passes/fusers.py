@@ -60,7 +60,7 @@ class ActiveFuser:
     def pays(self, region: Trace) -> Yes | No:
         """Whether a region is worth fusing: by the core's model, then by the fuser's own.
 
-        Of one operation the model knows nothing: it is worth timing, or what the fuser says of it is worth a call, where
+        Of one operation the model knows nothing: to time it, or to go by what the fuser says of it, is worth it where
         its work takes longer than its call.
         """
         gain = saves(region, self.spec.overhead)

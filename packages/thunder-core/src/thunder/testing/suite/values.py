@@ -14,6 +14,7 @@ from thunder.ir.trace import Trace
 from thunder.ir.types import NumberType, OpaqueType, TensorType, Var
 from thunder.lang.values import empty, tensor_type, to_torch
 from thunder.plugins.spec import Claim, resolve
+from thunder.runtime.codegen import compile_trace
 from thunder.testing.suite.samples import Sample
 from thunder.testing.suite.subject import Subject, scheduled
 
@@ -75,7 +76,9 @@ def _interpreted(subject: Subject, trace: Trace, watch: bool) -> Iterator[Run]:
 
 
 def callable_of(op: BoundSymbol) -> Callable[..., Any]:
-    """What runs a lowered operation."""
+    """What runs a lowered operation; of a region, its operations one by one."""
+    if op.fused is not None:
+        return compile_trace(op.fused)
     assert op.call is not None
     return resolve(op.call)
 
