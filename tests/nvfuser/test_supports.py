@@ -11,7 +11,10 @@ import pytest
 import torch
 
 from tests.nvfuser.regions import Region
-from thunder.extend import ClaimContext, No, Yes
+from thunder.extend import ClaimContext, No, Number, Yes
+from thunder.ir.tree import substitute
+from thunder.lang.numbers import Numbers, compiling
+from thunder.passes.fusers import ActiveFuser
 from thunder.plugins.needs import first_unmet
 from thunder.plugins.validate import validate
 from thunder_nvfuser.fuser import supports
@@ -115,3 +118,14 @@ def test_the_readme_lists_the_operators():
     assert table() in README.read_text()
     assert f"{len(TABLE)} operators" in README.read_text()
     assert re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
+
+
+def test_symbolic_sizes_stay_outside(monkeypatch):
+    monkeypatch.setenv("THUNDER_STRICT", "1")
+    fuser, op = ActiveFuser(NVFUSER, CX), Region("aten.neg", [X], {}).op
+    numbers = Numbers()
+    size = Number("n", numbers.param("n", 4))
+    symbolic = {v: replace(v, type=replace(v.type, shape=(size, 6))) for v in (*op.inputs, *op.outputs)}
+    assert fuser.supports(op)
+    with compiling(numbers):
+        assert not fuser.supports(replace(op, args=substitute(op.args, symbolic), outs=substitute(op.outs, symbolic)))

@@ -1,5 +1,6 @@
 """What executor packages are written with. Everything here is stable; everything else is not."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from thunder.errors import OptionError, PluginError
@@ -7,7 +8,7 @@ from thunder.ir.effects import Scope, StateKind
 from thunder.ir.symbol import BoundSymbol
 from thunder.ir.trace import Trace
 from thunder.ir.tree import leaves, map_tree
-from thunder.ir.types import TensorType, Var
+from thunder.ir.types import Number, NumberType, TensorType, Var
 from thunder.plugins.hookspecs import hookimpl
 from thunder.plugins.needs import Cuda, Distribution, Modules, Probe
 from thunder.plugins.spec import (
@@ -44,6 +45,8 @@ __all__ = [
     "Grad",
     "Modules",
     "No",
+    "Number",
+    "NumberType",
     "Op",
     "Option",
     "OptionError",
@@ -59,11 +62,15 @@ __all__ = [
     "Var",
     "Writes",
     "Yes",
+    "evaluated",
+    "fake_mode",
     "hookimpl",
     "leaves",
     "map_tree",
+    "number_params",
     "recording",
     "resolve",
+    "stand_in",
     "symbol",
     "to_torch",
 ]
@@ -74,3 +81,36 @@ def to_torch(leaf: Any) -> Any:
     from thunder.lang import values  # imports torch, which plugins are listed without
 
     return values.to_torch(leaf)
+
+
+def number_params() -> tuple[Var, ...]:
+    """The parameters that are numbers: of the region that is compiled, or of the operation that is asked about."""
+    from thunder.lang import numbers
+
+    known = numbers.compiled()
+    return tuple(known.params) if known is not None else ()
+
+
+def stand_in(param: Var) -> Any:
+    """What computes in place of a region's parameter while it is compiled, under ``fake_mode()``.
+
+    A fake tensor of its type, or for a number ``torch.SymInt``: what is asked about that becomes a condition of the
+    region.
+    """
+    from thunder.lang import values
+
+    return values.stand_in(param)
+
+
+def evaluated(number: Number, given: Mapping[str, Any]) -> Any:
+    """What a number of a region is for values of the region's number parameters, which may be symbolic, by name."""
+    from thunder.lang import numbers
+
+    return numbers.evaluated(number, given)
+
+
+def fake_mode() -> Any:
+    """The mode of the fake tensors of the region that is being compiled, or of the operation that is asked about."""
+    from thunder.lang import numbers
+
+    return numbers.fake_mode()

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Iterable, Iterator
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextvars import ContextVar
 from typing import Any
 
@@ -22,6 +23,8 @@ from torch.utils._sympy.printers import PythonPrinter
 
 from thunder.ir.types import Number, NumberType, Var
 
+_NAME = re.compile(r"(?<![.\w])[^\W\d]\w*(?![\w(])")
+"""A name in the text of a number, but for those of functions."""
 _ACTIVE: ContextVar[Numbers | None] = ContextVar("thunder_numbers", default=None)
 _MODE: ContextVar[FakeTensorMode | None] = ContextVar("thunder_fake_mode", default=None)
 
@@ -29,11 +32,12 @@ _MODE: ContextVar[FakeTensorMode | None] = ContextVar("thunder_fake_mode", defau
 class Numbers:
     """The numbers of one program that are known only when it runs.
 
-    params: their variables. mode: the mode of fake tensors that have such sizes.
+    params: their variables. given: the symbolic integer of each, by name. mode: of fake tensors with such sizes.
     """
 
     def __init__(self) -> None:
         self.params: list[Var] = []
+        self.given: dict[str, torch.SymInt] = {}
         self._env = ShapeEnv(duck_shape=False, allow_scalar_outputs=False, allow_dynamic_output_shape_ops=False)
         self.mode = FakeTensorMode(shape_env=self._env)
         self._printer = _Printer()
@@ -47,7 +51,8 @@ class Numbers:
         symbol = self._env.create_symbol(value, ConstantSource(name), DimDynamic.DYNAMIC)
         self._printer.names[symbol], self._examples[symbol] = name, value
         self.params.append(Var(name, NumberType("int", value)))
-        return self.of(symbol)
+        self.given[name] = self.of(symbol)
+        return self.given[name]
 
     def of(self, expression: sympy.Expr) -> Any:
         """The symbolic integer of an expression over the symbols of parameters."""
@@ -65,6 +70,11 @@ class Numbers:
         """What must hold for values of the parameters, as Python expressions."""
         least = [f"({param.name} > 1)" for param in self.params]
         return [*dict.fromkeys([*least, *(f"({self.spelt(guard.expr)})" for guard in self._env.guards)])]
+
+    @property
+    def asked(self) -> bool:
+        """True if anything has been asked about them that does not hold for all numbers from 2 on."""
+        return bool(self._env.guards)
 
     def broken(self, values: Iterable[int]) -> str | None:
         """The first test that does not hold for values of the parameters."""
@@ -139,6 +149,16 @@ def number(value: Any) -> Any:
     if numbers is None or not numbers.owns(value) or value.node.expr.is_number:
         return plain(value)
     return Number(numbers.spelt(value.node.expr), value)
+
+
+def evaluated(number: Number, given: Mapping[str, Any]) -> Any:
+    """What a number is for values of the parameters that it is computed from, which may be symbolic."""
+    return eval(number.text, {"math": math, "torch": torch}, given)
+
+
+def renamed(number: Number, name: Callable[[str], str]) -> Number:
+    """The number with other names in its text. name: the new one of each; modules have names, too."""
+    return Number(_NAME.sub(lambda found: name(found.group()), number.text), number.value)
 
 
 def example(value: Number) -> int | float:

@@ -11,8 +11,8 @@ from typing import Any
 import torch
 
 from thunder.ir import tree
-from thunder.ir.types import Const, Number, Ref, TensorType, contiguous_strides
-from thunder.lang.numbers import example, number
+from thunder.ir.types import Const, Number, NumberType, Ref, TensorType, Var, contiguous_strides
+from thunder.lang.numbers import compiled, example, number
 
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, type(Ellipsis))
 
@@ -47,15 +47,16 @@ def numbers(values: Iterable[Any]) -> tuple[Any, ...]:
 
 def in_torch(type: TensorType) -> TensorType:
     """The type with PyTorch's symbolic integers for ``Number``: it computes and compares as a tensor's sizes do."""
-    return _with_numbers(type, lambda size: size.value)
+    return with_numbers(type, lambda size: size.value)
 
 
 def by_example(type: TensorType) -> TensorType:
     """The type in the call that the program was compiled for: all sizes are plain integers."""
-    return _with_numbers(type, example)
+    return with_numbers(type, example)
 
 
-def _with_numbers(type: TensorType, value: Callable[[Number], Any]) -> TensorType:
+def with_numbers(type: TensorType, value: Callable[[Number], Any]) -> TensorType:
+    """The type with something else in place of each ``Number``."""
     if not any(isinstance(n, Number) for n in (*type.shape, *(type.stride or ()))):
         return type
     shape, stride = (
@@ -106,6 +107,16 @@ def empty(type: TensorType) -> torch.Tensor:
         return torch.zeros(type.shape, dtype=torch_dtype(type.dtype), device=type.device).to_sparse(layout=layout)
     shape, stride = tree.map_tree(to_torch, (type.shape, type.stride))
     return torch.empty_strided(shape, stride, dtype=torch_dtype(type.dtype), device=type.device)
+
+
+def stand_in(param: Var) -> Any:
+    """What computes in place of a parameter while a program is compiled: its number, or an uninitialised tensor."""
+    if isinstance(param.type, NumberType):
+        known = compiled()
+        assert known is not None
+        return known.given[param.name]
+    assert isinstance(param.type, TensorType)
+    return empty(param.type)
 
 
 def to_ir(value: Any) -> Any:

@@ -2,9 +2,9 @@
 
 Views are no part of the graph that is partitioned: a region takes its own of what it reads, and what reads a view
 outside takes it of a region's result. So results of regions never share memory with anything, aliases outside are what
-they were, and a view costs nothing inside, nor does a copy to another memory format (see ``layouts``). What has
-symbolic sizes is not fused. A composite is opened where a part of it that computes is in a region; otherwise it stays
-as it is, and the rest is partitioned with it as one operation: else a group could come to depend on itself through it.
+they were, and a view costs nothing inside, nor does a copy to another memory format (see ``layouts``). A composite is
+opened where a part of it that computes is in a region; otherwise it stays as it is, and the rest is partitioned with it
+as one operation: else a group could come to depend on itself through it.
 
 One operation is a region where the fuser says that it is faster. Where regions are timed any may be one, and others
 (matrix products) join the region that is all they lead to if it is faster for that.
@@ -30,7 +30,7 @@ from thunder.passes.fusers import ActiveFuser
 from thunder.passes.layouts import relaid
 from thunder.passes.lower import native_call
 from thunder.passes.partition import Graph, Node, joined, partition
-from thunder.passes.regions import region_of
+from thunder.passes.regions import is_symbolic, region_of
 from thunder.passes.schedule import topological
 
 Members = tuple[int, ...]
@@ -114,11 +114,13 @@ class Fusion:
         return self._faster is not None or any(self._fuser.is_faster_alone(parts[place].op) for place in members)
 
     def _losing(self, larger: Mapping[Members, Trace]) -> list[Members]:
-        """The groups, of some with what joined them, that are not faster for it."""
-        if self._faster is None or not larger:
-            return []
-        faster = self._faster([(region, self._apart(region)) for region in larger.values()])
-        return [members for members, gains in zip(larger, faster, strict=True) if not gains]
+        """The groups, of some with what joined them, that are not faster for it, or cannot be timed for all sizes."""
+        timed = {members: region for members, region in larger.items() if not is_symbolic(region)}
+        if self._faster is None or not timed:
+            return [*larger]
+        faster = self._faster([(region, self._apart(region)) for region in timed.values()])
+        gaining = {members for members, gains in zip(timed, faster, strict=True) if gains}
+        return [members for members in larger if members not in gaining]
 
     def _apart(self, region: Trace) -> Trace:
         """A region as what joined it, and a region of the rest."""
@@ -141,12 +143,7 @@ class Fusion:
 
         read: what others read of the variables of the trace. free: copies that are as good as views.
         """
-        if (
-            op.phase is Phase.EPILOGUE
-            or op.fused
-            or op.is_symbolic
-            or (op.selection is not None and op.selection.claim is not None)
-        ):
+        if op.phase is Phase.EPILOGUE or op.fused or (op.selection is not None and op.selection.claim is not None):
             return [Part(op, index)]
         if self._fuser.is_asked_for(op):
             return [self._part(op, index, read, free)]
@@ -164,7 +161,8 @@ class Fusion:
         op = _without_empty(op, read)
         supported = self._supports(op)
         view = supported and not op.effects and len(op.inputs) == 1 and (views(op) or not free.isdisjoint(op.outputs))
-        joins = not supported and self._faster is not None and self._supports(op, measured=True)
+        timed = self._faster is not None and not op.is_symbolic
+        joins = timed and not supported and self._supports(op, measured=True)
         return Part(op, index, computes=supported and not view, view=view, joins=joins)
 
     def _supports(self, op: BoundSymbol, measured: bool = False) -> bool:
@@ -189,7 +187,7 @@ def _without_empty(op: BoundSymbol, read: Set[Var]) -> BoundSymbol:
     """The operation without the results that have no elements and no reader: they are no work for anybody."""
 
     def kept(leaf: Any) -> Any:
-        empty = isinstance(leaf, Var) and isinstance(leaf.type, TensorType) and not leaf.type.numel
+        empty = isinstance(leaf, Var) and isinstance(leaf.type, TensorType) and 0 in leaf.type.shape
         return None if empty and leaf not in read else leaf
 
     outs = tree.map_tree(kept, op.outs)

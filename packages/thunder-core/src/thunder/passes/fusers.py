@@ -11,8 +11,10 @@ from typing import Any
 from thunder.ir.symbol import BoundSymbol
 from thunder.ir.trace import Trace
 from thunder.ir.types import TensorType
+from thunder.lang.numbers import compiling
+from thunder.lang.values import by_example
 from thunder.passes.costs import is_long, is_single, saves
-from thunder.passes.regions import region_of
+from thunder.passes.regions import detached, region_of
 from thunder.passes.reproducers import report_failure
 from thunder.plugins.options import FUEL
 from thunder.plugins.spec import ClaimContext, Executor, Fuser, No, Yes, resolve
@@ -48,10 +50,15 @@ class ActiveFuser:
         """True if a lowered operation may be part of a region. measured: of one that is timed."""
         if not self.is_asked_for(op) or any(e.state.name not in self.spec.absorbs for e in op.effects):
             return False
-        if any(isinstance(v.type, TensorType) and not v.type.numel for v in (*op.inputs, *op.outputs)):
+        if op.is_symbolic and not self.spec.symbolic:
+            return False
+        types = [v.type for v in (*op.inputs, *op.outputs)]
+        if any(isinstance(type, TensorType) and not by_example(type).numel for type in types):
             return False
         try:
-            answer = resolve(self.spec.supports)(replace(self.cx, measured=measured), op)
+            region, numbers = detached(_alone(op))
+            with compiling(numbers):
+                answer = resolve(self.spec.supports)(replace(self.cx, measured=measured), region.ops[0])
         except Exception as error:
             self.report(f"could not say whether it supports {op.sym}", _alone(op), error)
             return False

@@ -14,6 +14,7 @@ from typing import Any
 from thunder.errors import PluginError
 from thunder.ir.printer import render, samples
 from thunder.ir.trace import Trace
+from thunder.ir.types import NumberType
 from thunder.plugins.spec import Executor
 
 
@@ -52,12 +53,14 @@ def reproducer_text(executor: Executor, options: Mapping[str, Any], region: Trac
     defaults = {option.name: option.default for option in executor.options}
     changed = {f"{executor.name}.{name}": value for name, value in options.items() if value != defaults.get(name)}
     inputs = "".join(f"        {sample},\n" for sample in samples(region))
-    settings = f"executors=[{executor.name!r}], options={changed!r}, frontend='functional'"
+    numbers = "".join(f"    {p.name} = {p.type.example}\n" for p in region.params if isinstance(p.type, NumberType))
+    way = "dynamic=True" if numbers else "frontend='functional'"
+    settings = f"executors=[{executor.name!r}], options={changed!r}, {way}"
     return (
         f"{render(region).definition}\n\n"
         'if __name__ == "__main__":\n'
         "    import thunder\n\n"
-        f"    inputs = (\n{inputs}    )\n"
+        f"{numbers}    inputs = (\n{inputs}    )\n"
         f"    print({region.name}(*inputs))\n"
         f"    print(thunder.jit({region.name}, {settings})(*inputs))\n"
     )

@@ -57,7 +57,7 @@ def _overwriting(op: BoundSymbol, region: Trace, dying: Sequence[Var], memory: _
     owners = [memory.owner[v] for v in op.inputs]
     spent = []
     for param, v in zip(region.params, op.args, strict=True):
-        outs = [out for out in op.outputs if v in dying and _room(out) == _room(v)]
+        outs = [out for out in op.outputs if v in dying and _is_full(out.type) and _room(out) == _room(v)]
         if outs and owners.count(memory.owner[v]) == 1 and all(memory.has_room(v, out) for out in outs):
             memory.take(v, outs)
             spent.append(param)

@@ -206,6 +206,7 @@ class Fuser:
         faster as a region of its own than by PyTorch; absent: none does. One that moves little is not worth it anyway.
     show: ``(cx, region: Trace) -> str``: what the region compiles to, for people; absent: nothing to see.
     absorbs: the names of the state kinds whose effects a region may hold; operations with others stay outside.
+    symbolic: its regions may have sizes known only at run time; without it, operations on such sizes stay outside.
     overhead: microseconds that a call of what it compiles takes beyond a call of a PyTorch operator, without its work.
 
     What is asked of it: ``supports`` sees ATen operations (``op.sym.name`` is ``"aten.…"``), views included, and calls
@@ -218,6 +219,11 @@ class Fuser:
     Under ``select="measure"`` a region is timed against its operations one by one, and a region may be one operation.
     What ``supports`` accepts only with ``cx.measured`` makes no region: it may join the one that alone reads its
     results, and does where that is faster than the two apart.
+    If it is ``symbolic``, sizes, strides and arguments may be ``Number``: an expression over the region's last
+    parameters, of ``NumberType``, which are integers from 2 on. ``thunder.extend.stand_in`` makes symbolic integers of
+    these (for ``supports``, of ``number_params()``), and fakes of the others. What is asked about symbolic integers
+    until a region is compiled, and that its tensors have elements, is tested before each call of what it compiled to:
+    for sizes that do not fit, it is compiled again.
     The core asks ``pays`` where its own model (bytes moved, calls, peak memory) says that the region is worth it.
     Each executor with a fuser has an integer option ``fuel``, which ``cx.options`` does not show: at most so many
     regions of a program are fused. What the callable raises when it runs is told as a warning, and from then on the
@@ -230,6 +236,7 @@ class Fuser:
     alone: str | None = None
     show: str | None = None
     absorbs: tuple[str, ...] = ()
+    symbolic: bool = False
     overhead: float = 3.0
 
 

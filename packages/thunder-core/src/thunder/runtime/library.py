@@ -1,35 +1,45 @@
-"""Compiled regions: each different one is compiled once in a process, and runs unfused where that fails."""
+"""Compiled regions: each different one is compiled once in a process, and runs unfused where that fails.
+
+One that is to serve many sizes is compiled again for those that its kernels are not valid for.
+"""
 
 from __future__ import annotations
 
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import Future
 from functools import cached_property
 from typing import Any
 
 from thunder.ir.trace import Trace
+from thunder.lang.numbers import compiling
 from thunder.passes.fusers import ActiveFuser
 from thunder.passes.measure import copied
-from thunder.passes.regions import region_key
+from thunder.passes.regions import detached, has_elements, region_key, with_examples
 from thunder.plugins.spec import No, Yes
 from thunder.runtime.codegen import compile_trace
 
 LIMIT = 4096
 """How many regions a process keeps. Above it the one that was not asked for the longest is forgotten."""
 
+VARIANTS = 8
+"""How often a region is compiled for different sizes. For those that none of its kernels fits it runs unfused."""
+
 
 class CompiledRegion:
     """One region, compiled by one fuser. Thread-safe.
 
     seconds: what compiling took, from its start to its end. failure: why it runs unfused, if it does.
+    variants: how often it may be compiled for different sizes.
     """
 
-    def __init__(self, fuser: ActiveFuser, region: Trace) -> None:
+    def __init__(self, fuser: ActiveFuser, region: Trace, variants: int = VARIANTS) -> None:
         self.fuser = fuser
-        self.region = region
+        self.region, self._numbers = detached(region)
+        self._variants = variants
+        self._next: CompiledRegion | None = None
         self.seconds = 0.0
         self.failure = ""
         self._lock = threading.RLock()
@@ -40,7 +50,8 @@ class CompiledRegion:
     @cached_property
     def answer(self) -> Yes | No:
         """Whether it is worth fusing. Asked once."""
-        return self.fuser.pays(self.region)
+        with compiling(self._numbers):
+            return self.fuser.pays(self.region)
 
     @cached_property
     def unfused(self) -> Callable[..., Any]:
@@ -67,7 +78,8 @@ class CompiledRegion:
                 return
             self._started = time.perf_counter()
             try:
-                self._compiled = self.fuser.compile(self.region)
+                with compiling(self._numbers):
+                    self._compiled = self.fuser.compile(self.region) if has_elements(self.region) else self.unfused
             except Exception as error:
                 self._give_up("could not compile a region", error)
             if isinstance(self._compiled, Future):
@@ -86,10 +98,24 @@ class CompiledRegion:
     def _finished(self) -> Callable[..., Any]:
         compiled = self._compiled
         try:
-            return self._guarded(compiled.result() if isinstance(compiled, Future) else compiled)
+            return self._where_valid(self._guarded(compiled.result() if isinstance(compiled, Future) else compiled))
         except Exception as error:
             self._give_up("could not compile a region", error)
             return self.unfused
+
+    def _where_valid(self, run: Callable[..., Any]) -> Callable[..., Any]:
+        """The callable, for the numbers that it is valid for, by what compiling it has asked about them."""
+        if self._numbers is None or not self._numbers.asked:
+            return run
+        holds, count = self._numbers.condition(), len(self._numbers.params)
+        return lambda *args: (run if holds(*args[-count:]) else self._variant(args[-count:]))(*args)
+
+    def _variant(self, numbers: Sequence[int]) -> Callable[..., Any]:
+        """What runs it for numbers that it was not compiled for."""
+        with self._lock:
+            if self._next is None and self._variants > 1:
+                self._next = CompiledRegion(self.fuser, with_examples(self.region, numbers), self._variants - 1)
+        return self._next.function() if self._next is not None else self.unfused
 
     def _guarded(self, compiled: Callable[..., Any]) -> Callable[..., Any]:
         """The callable, until it raises: then the operations one by one, unless they raise as well.

@@ -8,7 +8,25 @@ from typing import Any
 
 import torch
 
-from thunder.extend import BoundSymbol, ClaimContext, Executor, Fuser, No, Option, Trace, Var, Yes, map_tree, to_torch
+from thunder.extend import (
+    BoundSymbol,
+    ClaimContext,
+    Executor,
+    Fuser,
+    No,
+    Number,
+    NumberType,
+    Option,
+    Trace,
+    Var,
+    Yes,
+    evaluated,
+    leaves,
+    map_tree,
+    number_params,
+    stand_in,
+    to_torch,
+)
 from thunder.prims.facts import is_view
 
 _HERE = "thunder.testing.fakes.fuser"
@@ -23,6 +41,7 @@ FUSER = Executor(
         pays=f"{_HERE}:pays",
         alone=f"{_HERE}:alone",
         show=f"{_HERE}:show",
+        symbolic=True,
         overhead=0.0,
     ),
     options=(
@@ -31,6 +50,7 @@ FUSER = Executor(
         Option("alone", bool, False, "fuse one operation as well"),
         Option("skip", str, "", "the names of operators that it does not support, separated by commas"),
         Option("joins", str, "", "the names of operators that it supports only where regions are timed"),
+        Option("asks", str, "", "what it asks about the first number of a region, n0, when it compiles one"),
         Option("wrong", str, "", "the name of an operator after which it adds one to what it computes"),
     ),
 )
@@ -45,6 +65,7 @@ RUNS: list[Trace] = []
 def supports(cx: ClaimContext, op: BoundSymbol) -> Yes | No:
     """What PyTorch says is elementwise or a reduction, and what it makes of those."""
     _fail(cx, "supports")
+    _sizes(op)
     name = op.sym.name
     if name in cx.options["skip"].split(","):
         return No("it is to be skipped")
@@ -56,6 +77,13 @@ def supports(cx: ClaimContext, op: BoundSymbol) -> Yes | No:
     if torch.Tag.pointwise in tags or torch.Tag.reduction in tags or name in _MORE:
         return Yes()
     return No(f"{name} is neither elementwise nor a reduction")
+
+
+def _sizes(op: BoundSymbol) -> list[Any]:
+    """The sizes of the tensors of an operation, symbolic integers included: it looks at nothing else to make them."""
+    given = {param.name: stand_in(param) for param in number_params()}
+    shapes = [getattr(v.type, "shape", ()) for v in (*op.inputs, *op.outputs)]
+    return [evaluated(size, given) if isinstance(size, Number) else size for size in leaves(shapes)]
 
 
 _MORE = frozenset({
@@ -81,6 +109,9 @@ def compile_region(cx: ClaimContext, region: Trace) -> Callable[..., Any] | Futu
     """The region, as a function that looks at nothing but the region."""
     _fail(cx, "compile")
     COMPILED.append(region)
+    numbers = {param.name: stand_in(param) for param in region.params if isinstance(param.type, NumberType)}
+    if numbers and cx.options["asks"]:
+        bool(eval(cx.options["asks"], numbers))
     run = _interpreter(cx, region)
     if cx.options["fails"] != "later":
         return run
@@ -95,12 +126,15 @@ def show(cx: ClaimContext, region: Trace) -> str:
 
 
 def _interpreter(cx: ClaimContext, region: Trace) -> Callable[..., Any]:
-    def run(*args: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    def run(*args: Any) -> tuple[torch.Tensor, ...]:
         RUNS.append(region)
         _fail(cx, "run")
-        values: dict[Var, torch.Tensor] = dict(zip(region.params, args, strict=True))
+        values: dict[Var, Any] = dict(zip(region.params, args, strict=True))
+        numbers = {param.name: values[param] for param in region.params if isinstance(param.type, NumberType)}
 
         def value(leaf: Any) -> Any:
+            if isinstance(leaf, Number):
+                return evaluated(leaf, numbers)
             return values[leaf] if isinstance(leaf, Var) else to_torch(leaf)
 
         for op in region.ops:
@@ -136,7 +170,7 @@ def _beside(spent: torch.Tensor, result: torch.Tensor) -> torch.Tensor:
     return torch.empty(0, dtype=result.dtype, device=result.device).set_(memory, offset, result.shape, result.stride())
 
 
-def _assign(outs: Any, value: Any, values: dict[Var, torch.Tensor]) -> None:
+def _assign(outs: Any, value: Any, values: dict[Var, Any]) -> None:
     if isinstance(outs, Var):
         values[outs] = value
     elif isinstance(outs, (tuple, list)):
