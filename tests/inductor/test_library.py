@@ -77,9 +77,17 @@ def test_a_kernel_of_other_types_is_another(tmp_path, builds):
     assert sum(builds) == 2
 
 
+def test_a_kernel_takes_sizes(tmp_path):
+    text = 'extern "C" void kernel(const float* in, float* out, const int64_t n) { out[0] = in[0] + n; }'
+    kernel = Kernels(tmp_path, workers=1).start((*TYPES, "const int64_t"), f"#include <cstdint>\n{text}").result()
+    out = torch.zeros(1)
+    kernel(torch.zeros(1), out, 2**40)
+    assert out.item() == 2**40
+
+
 def test_calls_with_wrong_arguments_raise(tmp_path):
     kernel = Kernels(tmp_path, workers=1).start(TYPES, ADD).result()
-    with pytest.raises(TypeError, match="takes 2 tensors, not 1"):
+    with pytest.raises(TypeError, match="takes 2 arguments, not 1"):
         kernel(torch.ones(1))
 
 

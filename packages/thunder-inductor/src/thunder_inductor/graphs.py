@@ -12,17 +12,33 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx import GraphModule
 from torch.utils._python_dispatch import _disable_current_modes
 
-from thunder.extend import BoundSymbol, TensorType, Trace, Var, leaves, map_tree, to_torch
+from thunder.extend import (
+    BoundSymbol,
+    Number,
+    NumberType,
+    TensorType,
+    Trace,
+    Var,
+    evaluated,
+    fake_mode,
+    leaves,
+    map_tree,
+    stand_in,
+    to_torch,
+)
 from thunder_inductor import inductor
 
 
 @dataclass(frozen=True)
 class Graph:
-    """A graph, with the inputs it was made from. spent: the positions of those that may be overwritten."""
+    """A graph, with the inputs it was made from: fake tensors and symbolic integers.
+
+    spent: the positions of those that may be overwritten.
+    """
 
     module: GraphModule
     mode: FakeTensorMode
-    inputs: tuple[torch.Tensor, ...]
+    inputs: tuple[Any, ...]
     spent: tuple[int, ...] = ()
 
     @property
@@ -34,7 +50,8 @@ class Graph:
     @property
     def shares_memory(self) -> bool:
         """True if a result shares memory with an input or with another result."""
-        storages = [t.untyped_storage()._cdata for t in (*self.inputs, *self.results)]
+        tensors = [t for t in (*self.inputs, *self.results) if isinstance(t, torch.Tensor)]
+        storages = [t.untyped_storage()._cdata for t in tensors]
         return any(storages.count(t.untyped_storage()._cdata) > 1 for t in self.results)
 
     def differs_from(self, results: Sequence[Var]) -> str:
@@ -42,7 +59,8 @@ class Graph:
         for var, made in zip(results, self.results, strict=True):
             type = var.type
             assert isinstance(type, TensorType)
-            if (tuple(made.shape), tuple(made.stride()), made.dtype) != (type.shape, type.stride, dtype_of(type)):
+            shape, stride = map_tree(to_torch, (type.shape, type.stride))
+            if (tuple(made.shape), tuple(made.stride()), made.dtype) != (shape, stride, dtype_of(type)):
                 return f"{var.name} is {type} of strides {type.stride}, and Inductor makes {made}"
         return ""
 
@@ -57,15 +75,15 @@ def plain() -> Iterator[None]:
 def graph_of(params: Sequence[Var], ops: Sequence[BoundSymbol], results: Sequence[Var]) -> Graph:
     """The graph of some operations. Raises what PyTorch raises for what cannot be traced."""
 
-    def program(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        values = dict(zip(params, tensors, strict=True))
+    def program(*given: Any) -> tuple[torch.Tensor, ...]:
+        values: dict[Var, Any] = dict(zip(params, given, strict=True))
         for op in ops:
             _run(op, values)
         return tuple(values[v] for v in results)
 
-    mode = FakeTensorMode()
+    mode = fake_mode()
     with mode:
-        inputs = tuple(_empty(v.type) for v in params)
+        inputs = tuple(map(stand_in, params))
     return Graph(inductor.decomposed(program, mode, inputs), mode, inputs)
 
 
@@ -83,22 +101,19 @@ def operator(op: BoundSymbol) -> torch._ops.OpOverload:
     return getattr(getattr(getattr(torch.ops, namespace), name), overload[0] if overload else "default")
 
 
-def _run(op: BoundSymbol, values: dict[Var, torch.Tensor]) -> None:
+def _run(op: BoundSymbol, values: dict[Var, Any]) -> None:
     """Call an operation on the values of its arguments, and add its results to them."""
+    numbers = {var.name: value for var, value in values.items() if isinstance(var.type, NumberType)}
 
     def value(leaf: Any) -> Any:
+        if isinstance(leaf, Number):
+            return evaluated(leaf, numbers)
         return values[leaf] if isinstance(leaf, Var) else to_torch(leaf)
 
     made = operator(op)(*map_tree(value, op.args), **map_tree(value, op.kwargs))
     for out, tensor in zip(leaves(op.outs), leaves(made), strict=True):
         if isinstance(out, Var):
             values[out] = tensor
-
-
-def _empty(type: Any) -> torch.Tensor:
-    assert isinstance(type, TensorType)
-    assert type.stride is not None
-    return torch.empty_strided(type.shape, type.stride, dtype=dtype_of(type), device=type.device)
 
 
 def dtype_of(type: Any) -> torch.dtype:

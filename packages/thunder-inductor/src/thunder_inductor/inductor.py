@@ -42,6 +42,8 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from thunder_inductor.decompositions import faster
 
 DATA_OF_TENSOR = "_torchinductor_pyobject_tensor_data_ptr"
+SIZE = "const int64_t"
+"""The type of an argument of a kernel that is no tensor."""
 
 _CONFIG = {
     "size_asserts": False,  # types are checked by the guards of the program
@@ -64,7 +66,7 @@ def cache_folder() -> Path:
     return Path(cache_dir())
 
 
-def decomposed(fn: Callable[..., Any], mode: FakeTensorMode, inputs: Sequence[torch.Tensor]) -> GraphModule:
+def decomposed(fn: Callable[..., Any], mode: FakeTensorMode, inputs: Sequence[Any]) -> GraphModule:
     """The graph of ATen operators that a function of fake tensors is, with Inductor's decompositions applied."""
     with compile_lock, _said_to_compile(), mode:
         return make_fx(fn, decomposition_table=faster(select_decomp_table()), tracing_mode="real")(*inputs)
@@ -77,10 +79,10 @@ def _said_to_compile() -> Iterator[None]:
         yield
 
 
-def external(graph: GraphModule, mode: FakeTensorMode, inputs: Sequence[torch.Tensor]) -> str:
+def external(graph: GraphModule, mode: FakeTensorMode, inputs: Sequence[Any]) -> str:
     """What Inductor does for a graph instead of writing a kernel whose results depend on nothing but its arguments."""
     with compile_lock, _said_to_compile(), config.patch(_CONFIG), tracing(TracingContext(mode)):
-        lowering = GraphLowering(graph, example_inputs=inputs, is_inference=True)
+        lowering = GraphLowering(graph, example_inputs=inputs, shape_env=mode.shape_env, is_inference=True)
         with V.set_graph_handler(lowering), V.set_fake_mode(mode):
             lowering.run(*inputs)
     for operation in lowering.operations:
@@ -94,7 +96,7 @@ def external(graph: GraphModule, mode: FakeTensorMode, inputs: Sequence[torch.Te
 
 
 def compiled(
-    graph: GraphModule, mode: FakeTensorMode, inputs: Sequence[torch.Tensor], spent: Sequence[int], compiler: Compiler
+    graph: GraphModule, mode: FakeTensorMode, inputs: Sequence[Any], spent: Sequence[int], compiler: Compiler
 ) -> Future[Callable[..., Sequence[torch.Tensor]]]:
     """The compiled graph, which takes tensors by position. Its results have the strides that they have in the graph.
 
@@ -105,7 +107,7 @@ def compiled(
 
 
 def generated(
-    graph: GraphModule, mode: FakeTensorMode, inputs: Sequence[torch.Tensor], spent: Sequence[int], compiler: Compiler
+    graph: GraphModule, mode: FakeTensorMode, inputs: Sequence[Any], spent: Sequence[int], compiler: Compiler
 ) -> str:
     """The Python module that Inductor writes for a graph."""
     code, unfinished = _code(graph, mode, inputs, spent, compiler)
@@ -114,7 +116,7 @@ def generated(
 
 
 def _code(
-    graph: GraphModule, mode: FakeTensorMode, inputs: Sequence[torch.Tensor], spent: Sequence[int], compiler: Compiler
+    graph: GraphModule, mode: FakeTensorMode, inputs: Sequence[Any], spent: Sequence[int], compiler: Compiler
 ) -> tuple[Any, list[Callable[[], None]]]:
     """What Inductor makes of a graph, and what remains to be done until its kernels are there."""
     output = next(iter(reversed(graph.graph.nodes)))
@@ -123,6 +125,7 @@ def _code(
     output.meta["original_output_strides"] = strides
     context = TracingContext(mode)
     context.output_strides = []  # Inductor adds those of its results
+    context.fakify_first_call = True  # with symbolic sizes they are symbolic
     if spent:  # Inductor overwrites what autograd saved for a backward, and nothing else
         told: Any = SimpleNamespace(
             bw_donated_idxs=list(spent), static_input_indices=[]
@@ -132,7 +135,7 @@ def _code(
     unfinished: list[Callable[[], None]] = []
     with _compiling(compiler, unfinished), tracing(context):
         code = compile_fx_inner(graph, inputs, is_backward=bool(spent))
-    made = [tuple(map(int, stride)) if stride is not None else () for stride in context.output_strides]
+    made = [tuple(stride) if stride is not None else () for stride in context.output_strides]
     if made != strides:
         raise RuntimeError(f"Inductor lays results out as {made} instead of {strides}")
     return code, unfinished
@@ -185,7 +188,7 @@ def _deferring(compiler: Compiler, unfinished: list[Callable[[], None]]) -> type
 
     class Deferring(AsyncCompile):
         def cpp_pybinding(self, argtypes: list[str], source_code: str) -> Any:
-            if all(type.endswith("*") for type in argtypes):
+            if all(type.endswith("*") or type == SIZE for type in argtypes):
                 return compiler.start(argtypes, source_code)
             return super().cpp_pybinding(argtypes, source_code)
 

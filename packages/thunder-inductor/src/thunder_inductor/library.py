@@ -1,6 +1,7 @@
 """Shared libraries of kernels: several in one translation unit, since to parse the headers takes longer than a kernel.
 
-A kernel is C++ source with one function ``kernel``, as Inductor writes it, and the types of its arguments: pointers.
+A kernel is C++ source with one function ``kernel``, as Inductor writes it, and the types of its arguments: pointers to
+the data of tensors, and sizes.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _HEAD = """\
 static void* (*data_of)(PyObject* tensor);
 
 static PyObject* wrong_count(Py_ssize_t expected, Py_ssize_t given) {
-    return PyErr_Format(PyExc_TypeError, "the kernel takes %zd tensors, not %zd", expected, given);
+    return PyErr_Format(PyExc_TypeError, "the kernel takes %zd arguments, not %zd", expected, given);
 }
 """
 
@@ -69,7 +70,7 @@ PyMODINIT_FUNC PyInit_{module}(void) {{
 
 
 def source_of(kernels: Iterable[Source]) -> str:
-    """The translation unit of an extension module with a function for each kernel; it takes tensors by position."""
+    """The translation unit of an extension module with a function for each kernel, taking arguments by position."""
     kernels = tuple(kernels)
     includes = dict.fromkeys(line.strip() for _, _, source in kernels for line in _INCLUDE.findall(source))
     methods = "".join(f'{{"{name}", (PyCFunction)(void*){name}, METH_FASTCALL, nullptr}}, ' for name, _, _ in kernels)
@@ -81,8 +82,14 @@ def source_of(kernels: Iterable[Source]) -> str:
 def _function(name: str, types: Sequence[str], source: str) -> str:
     """A kernel in a namespace of its own, where C linkage would be that of all others, and its binding."""
     body = _LINKAGE.sub("static", _INCLUDE.sub("", source))
-    arguments = ", ".join(f"static_cast<{type}>(data_of(args[{place}]))" for place, type in enumerate(types))
+    arguments = ", ".join(_argument(place, type) for place, type in enumerate(types))
     return _KERNEL.format(name=name, source=body, count=len(types), arguments=arguments)
+
+
+def _argument(place: int, type: str) -> str:
+    if type == inductor.SIZE:
+        return f"PyLong_AsLongLong(args[{place}])"
+    return f"static_cast<{type}>(data_of(args[{place}]))"
 
 
 def build(source: str, path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 
-from thunder.extend import BoundSymbol, ClaimContext, No, TensorType, Var, Yes, leaves, map_tree
+from thunder.extend import BoundSymbol, ClaimContext, No, TensorType, Var, Yes, leaves, map_tree, number_params
 from thunder_inductor import inductor
 from thunder_inductor.graphs import dtype_of, graph_of, operator, plain
 
@@ -80,7 +80,7 @@ def _unfit(op: BoundSymbol) -> str:
         return "it has tensors that are not strided"
     if unknown := sorted({type.dtype for type in tensors} - _DTYPES):
         return f"it computes with {' and '.join(unknown)}"
-    if not all(type.numel for type in tensors):
+    if any(0 in type.shape for type in tensors):
         return "it has tensors without elements"
     return ""
 
@@ -120,7 +120,7 @@ def _refusal(kind: _Kind) -> str:
     results = [leaf for leaf in leaves(op.outs) if isinstance(leaf, Var)]
     try:
         with plain():
-            graph = graph_of(op.inputs, [op], results)
+            graph = graph_of((*op.inputs, *number_params()), [op], results)
             if graph.shares_memory:  # a view that is declared stays inside of regions, without a kernel
                 declared = operator(op)._schema.arguments[0].alias_info is not None
                 return "" if declared or op.sym.name in _UNDECLARED_VIEWS else "its result is a view"
