@@ -14,8 +14,6 @@ def check(cx: ClaimContext, input: TensorType, *, approximate: str = "none") -> 
         return No("it needs no gradient")
     if approximate != "tanh" or input.device != "cpu":
         return No("PyTorch's own kernel is faster")
-    if any(isinstance(size, torch.SymInt) for size in input.shape):
-        return No("what has symbolic sizes is not fused")
     return Yes() if input.dtype == "float32" else No("the derivative would be rounded before it is used")
 
 

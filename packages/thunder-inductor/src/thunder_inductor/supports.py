@@ -110,7 +110,7 @@ def _difference(kind: _Kind) -> str:
     """How the results of an operation alone differ from PyTorch's in type; empty if they do not."""
     results = kind.op.outputs
     with plain():
-        return graph_of(kind.op.inputs, [kind.op], results).differs_from(results)
+        return graph_of((*kind.op.inputs, *number_params()), [kind.op], results).differs_from(results)
 
 
 @functools.lru_cache(maxsize=10_000)

@@ -56,9 +56,7 @@ class ActiveFuser:
         if any(isinstance(type, TensorType) and not by_example(type).numel for type in types):
             return False
         try:
-            region, numbers = detached(_alone(op))
-            with compiling(numbers):
-                answer = resolve(self.spec.supports)(replace(self.cx, measured=measured), region.ops[0])
+            answer = _answer(self.spec.supports, replace(self.cx, measured=measured), op)
         except Exception as error:
             self.report(f"could not say whether it supports {op.sym}", _alone(op), error)
             return False
@@ -87,7 +85,7 @@ class ActiveFuser:
         if self.spec.alone is None:
             return False
         try:
-            return isinstance(resolve(self.spec.alone)(self.cx, op), Yes)
+            return isinstance(_answer(self.spec.alone, self.cx, op), Yes)
         except Exception as error:
             self.report(f"could not say whether it is faster for {op.sym}", _alone(op), error)
             return False
@@ -116,6 +114,14 @@ def _active(executor: Executor, options: Mapping[str, Any], grad_mode: bool) -> 
     own = MappingProxyType({name: value for name, value in options.items() if name != FUEL.name})
     cx = ClaimContext(options=own, cache_key=executor.key(options), grad_mode=grad_mode)
     return ActiveFuser(executor, cx, options.get(FUEL.name))
+
+
+def _answer(question: str, cx: ClaimContext, op: BoundSymbol) -> Yes | No:
+    """What a fuser says of an operation, which it sees as that of a region."""
+    region, numbers = detached(_alone(op))
+    with compiling(numbers):
+        answer: Yes | No = resolve(question)(cx, region.ops[0])
+    return answer
 
 
 def _alone(op: BoundSymbol) -> Trace:
