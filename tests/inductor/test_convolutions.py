@@ -98,6 +98,43 @@ def test_refusals(arguments, reason):
     assert isinstance(DIRECT.check(ClaimContext(), IMAGES, WEIGHT), Yes)
 
 
+@pytest.mark.parametrize("strides", [(4, 1, 4, 4), (4, 1, 1, 1)])
+def test_gradients_have_their_strides_where_an_extent_of_one_leaves_the_format_open(strides):
+    x = torch.randn(2, 4, 8, 8, requires_grad=True)
+    w = torch.randn(4, 4, 1, 1).as_strided((4, 4, 1, 1), strides).requires_grad_()
+
+    def fn(x, w):
+        return F.conv2d(x, w, padding=1)
+
+    g = torch.randn(2, 4, 10, 10)
+    found, want = (torch.autograd.grad(program(x, w), (x, w), g) for program in (jit(fn), fn))
+    torch.testing.assert_close(found, want, rtol=1e-4, atol=1e-5, check_stride=True)
+
+
+@pytest.mark.parametrize("place", [torch.argmax, torch.argmin])
+def test_places_are_counted_in_the_order_of_elements(place):
+    x, w = torch.randn(2, 4, 8, 8), torch.randn(4, 4, 3, 3)
+
+    def fn(x, w):
+        y = F.conv2d(x, w).relu() * 2
+        return place(y), place(y, None, True), place(y, 1)
+
+    for found, want in zip(jit(fn)(x, w), fn(x, w), strict=True):
+        assert torch.equal(found, want)
+
+
+def test_hooks_may_lay_saved_tensors_out_as_they_like():
+    module = nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.BatchNorm2d(4), nn.SiLU())
+    x, jitted = torch.randn(4, 3, 8, 8, requires_grad=True), jit(module)
+
+    def gradients(program):
+        with torch.autograd.graph.saved_tensors_hooks(lambda t: t.contiguous().clone(), lambda t: t):
+            y = program(x)
+        return torch.autograd.grad(y.square().sum(), [x, *module.parameters()])
+
+    torch.testing.assert_close(gradients(jitted), gradients(module), rtol=1e-3, atol=1e-3)
+
+
 def test_it_is_left_to_torch_without_onednn():
     with torch.backends.mkldnn.flags(enabled=False):
         assert isinstance(DIRECT.check(ClaimContext(), IMAGES, WEIGHT), No)

@@ -8,7 +8,7 @@ from thunder.ir.effects import Scope, StateKind
 from thunder.ir.symbol import BoundSymbol
 from thunder.ir.trace import Trace
 from thunder.ir.tree import leaves, map_tree
-from thunder.ir.types import Number, NumberType, TensorType, Var
+from thunder.ir.types import Number, NumberType, TensorType, Var, contiguous_strides
 from thunder.plugins.hookspecs import hookimpl
 from thunder.plugins.needs import Cuda, Distribution, Modules, Probe
 from thunder.plugins.spec import (
@@ -62,6 +62,7 @@ __all__ = [
     "Var",
     "Writes",
     "Yes",
+    "contiguous_strides",
     "evaluated",
     "fake_mode",
     "hookimpl",

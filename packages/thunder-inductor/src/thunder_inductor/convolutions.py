@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from thunder.extend import ClaimContext, No, Yes
+from thunder.extend import ClaimContext, No, Yes, contiguous_strides
 from thunder_inductor import inductor
 from thunder_inductor.graphs import plain
 
@@ -50,8 +50,8 @@ class Call:
             return "needs a batch, and padding in numbers"
         if not all(isinstance(extent, int) for extent in self.input.shape):
             return "its sizes are known only at run time"
-        if not self.input.is_contiguous or not self.weight.is_contiguous:
-            return "its memory format is not row-major"
+        if any(t.stride != contiguous_strides(t.shape) for t in (self.input, self.weight)):
+            return "its memory format is not row-major"  # where an extent is 1, what is contiguous may be channels last
         if self.weight.numel > _HEAVY * self.input.numel:
             return "its weight is larger than its input: it would be laid out again on every call"
         return "" if self._stays else "PyTorch has no kernel for it that is fast in channels last"
