@@ -17,6 +17,7 @@ from thunder.ir.trace import Trace
 from thunder.ir.types import TensorType, Var
 from thunder.lang.numbers import fake_mode
 from thunder.lang.values import empty
+from thunder.passes.cse import renamed
 from thunder.passes.dce import live
 
 
@@ -36,7 +37,7 @@ class Views:
         same: dict[Var, Var] = {}
         ops: list[BoundSymbol] = []
         for op in trace.ops:
-            op = _over(op, same)
+            op = renamed(op, same)
             if not self._is_view(op):
                 ops.append(op)
                 continue
@@ -85,12 +86,6 @@ def _begins_at_base(call: BoundSymbol, base: Var) -> bool:
 def _layout(var: Var) -> TensorType:
     assert isinstance(var.type, TensorType)
     return replace(var.type, requires_grad=False)
-
-
-def _over(op: BoundSymbol, same: dict[Var, Var]) -> BoundSymbol:
-    if same.keys().isdisjoint(op.inputs):
-        return op
-    return replace(op, args=tree.substitute(op.args, same), kwargs=tree.substitute(op.kwargs, same))
 
 
 def _at_once(op: BoundSymbol, base: Var) -> BoundSymbol:
