@@ -15,7 +15,16 @@ from benchmarks.subjects import EXECUTORS
 from benchmarks.workload import training_step, warm_up
 
 Samples = dict[str, list[float]]
-FUSED = ("gpt 12 d128", "llama 4 d256", "llama 4 d256 bf16", "llama 16 d256", "llama 16 d256 bf16", "resnet", "dlrm")
+FUSED = (
+    "gpt 12 d128",
+    "gpt 48 d128",
+    "llama 4 d256",
+    "llama 4 d256 bf16",
+    "llama 16 d256",
+    "llama 16 d256 bf16",
+    "resnet",
+    "dlrm",
+)
 QUICK = ("gpt 12 d128", "llama 4 d256 bf16")
 MEASURED = {
     "gpt 12 d128": (0.70, 0.72),
