@@ -146,3 +146,18 @@ def test_what_a_program_copies_may_be_written_to_before_backward():
     out = fused(fn)(x, w)
     x.zero_()
     torch.testing.assert_close(torch.autograd.grad(out.sum(), w), want)
+
+
+def test_what_regions_hand_over_is_in_the_format_around():
+    """A residual connection past an operation that is in no region."""
+
+    def fn(x, w):
+        t = torch.tanh(rows(F.conv2d(last(x), w)))
+        return torch.sin(rows(F.conv2d(last(torch.cos(t)), w))) + t
+
+    x, w = torch.randn(2, 3, 4, 5), torch.randn(3, 3, 1, 1)
+    jitted = fused(fn)
+    torch.testing.assert_close(jitted(x, w), fn(x, w))
+    first, second = (op for op in forward(jitted).ops if op.fused)
+    assert {v.type.stride for v in first.outputs} == {(60, 1, 15, 3)}
+    assert len([v for v in second.inputs if v in first.outputs]) == 1

@@ -75,10 +75,14 @@ def relaid(trace: Trace, is_cheap: Asks, is_view: Asks, names: Names) -> tuple[T
     copies = [op for op in trace.ops if is_relayout(op) and is_cheap(op)]
     if not copies:
         return trace, frozenset()
-    cheap = [op for op in trace.ops if is_cheap(op)]
-    outside = _read_outside(trace, {id(op) for op in cheap}, is_view)
-    inside = {v for op in cheap for v in op.outputs} - outside
-    swapped = {op.inputs[0]: op for op in copies if op.outs in outside and op.inputs[0] in inside}
+    cheap = {id(op) for op in trace.ops if is_cheap(op)}
+    outside = _read_outside(trace, cheap, is_view)
+    makers = {v: op for op in trace.ops if id(op) in cheap for v in op.outputs if v not in outside}
+    swapped = {op.inputs[0]: op for op in copies if op.outs in outside and op.inputs[0] in makers}
+    formats = formats_around(trace.ops, is_cheap)
+    for v in _between_regions(trace.ops, cheap):
+        if v in formats and v in makers and v not in swapped and not is_relayout(makers[v]):
+            swapped[v] = relayout(makers[v], v, formats[v], names)
     moved = {id(op) for op in swapped.values()}
     again = {v: names.var(v.name, v.type) for v in swapped}
     ops: list[BoundSymbol] = []
@@ -89,6 +93,20 @@ def relaid(trace: Trace, is_cheap: Asks, is_view: Asks, names: Names) -> tuple[T
             if v in swapped:
                 ops += [swapped[v], undone(swapped[v], again[v])]
     return trace.with_ops(ops), frozenset({op.outs for op in copies} - outside).union(again.values())
+
+
+def _between_regions(ops: Iterable[BoundSymbol], cheap: Set[int]) -> dict[Var, None]:
+    """What an operation that a region may compute reads from an earlier region, with others between the two."""
+    rank: dict[Var, int] = {}  # even for what a region makes, odd for the rest; it rises from one to the other
+    found: dict[Var, None] = {}
+    for op in ops:
+        inside = id(op) in cheap
+        ranks = [rank.get(v, -1) for v in op.inputs]
+        own = max((r + (r % 2 == inside) for r in ranks), default=0 if inside else -1)
+        rank.update(dict.fromkeys(op.outputs, own))
+        if inside:
+            found.update((v, None) for v, r in zip(op.inputs, ranks) if r % 2 == 0 and r < own)
+    return found
 
 
 def _read_outside(trace: Trace, cheap: Set[int], is_view: Asks) -> set[Var]:
