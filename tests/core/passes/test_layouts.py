@@ -161,3 +161,25 @@ def test_what_regions_hand_over_is_in_the_format_around():
     first, second = (op for op in forward(jitted).ops if op.fused)
     assert {v.type.stride for v in first.outputs} == {(60, 1, 15, 3)}
     assert len([v for v in second.inputs if v in first.outputs]) == 1
+
+
+def test_each_region_takes_its_own_copy():
+    def fn(x, w):
+        a = rows(F.conv2d(last(x), w))
+        return torch.cumsum(last(torch.tanh(a) * 2), 1) + torch.sin(a) * 3
+
+    x, w = torch.randn(2, 3, 4, 5), torch.randn(3, 3, 1, 1)
+    jitted = fused(fn)
+    torch.testing.assert_close(jitted(x, w), fn(x, w))
+    first, second = (op for op in forward(jitted).ops if op.fused)
+    assert len(first.outputs) == 1
+    assert set(first.inputs) < set(second.inputs)
+
+
+def test_copies_of_a_program_stay_apart_where_views_of_them_leave_it():
+    def fn(x):
+        t = torch.sin(x)
+        return last(t)[0], last(t)[0]
+
+    one, other = fused(fn)(torch.randn(2, 3, 4, 5, requires_grad=True))
+    assert one.data_ptr() != other.data_ptr()
