@@ -22,7 +22,9 @@ def in_formats_around(
     programs: the backward programs, whose parameters are what is saved.
     """
     formats = formats_around(forward, facts.is_cheap)
+    if not formats:
+        return []
     others = read_outside(programs, facts) | facts.free
-    makers = {v: op for op in forward if facts.is_cheap(op) for v in op.outputs if v in formats and v not in others}
+    makers = {v: op for op in forward for v in op.outputs if v in formats and v not in others}
     saved = [v for v in dict.fromkeys(v for p in programs for v in p.params) if v in makers]
     return [relayout(makers[v], v, formats[v], names) for v in saved]

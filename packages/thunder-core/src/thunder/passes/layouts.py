@@ -35,14 +35,6 @@ def undone(op: BoundSymbol, source: Var) -> BoundSymbol:
     return replace(op, args=(op.outs,), kwargs={"memory_format": _format(source.type)}, outs=source)
 
 
-def as_view(op: BoundSymbol) -> BoundSymbol:
-    """What takes the place of a copy while an operation beside it is timed: the same memory, seen in the new format."""
-    (source,) = op.inputs
-    assert isinstance(op.outs.type, TensorType)
-    args = (source, op.outs.type.shape, op.outs.type.stride)
-    return replace(op, sym=Symbol("aten.as_strided"), args=args, kwargs={}, call="torch:as_strided")
-
-
 def relayout(maker: BoundSymbol, source: Var, format: Const, names: Names) -> BoundSymbol:
     """A copy in a memory format of what an operation makes. maker: that operation; the copy belongs beside it."""
     assert isinstance(source.type, TensorType)
@@ -72,14 +64,14 @@ def relaid(trace: Trace, is_cheap: Asks, is_view: Asks, names: Names) -> tuple[T
 
     is_cheap: whether an operation does nothing but what a region may compute. is_view: or nothing but view memory.
     """
-    copies = [op for op in trace.ops if is_relayout(op) and is_cheap(op)]
-    if not copies:
+    if not any(map(is_relayout, trace.ops)):
         return trace, frozenset()
     cheap = {id(op) for op in trace.ops if is_cheap(op)}
+    copies = [op for op in trace.ops if is_relayout(op) and id(op) in cheap]
     outside = _read_outside(trace, cheap, is_view)
     makers = {v: op for op in trace.ops if id(op) in cheap for v in op.outputs if v not in outside}
     swapped = {op.inputs[0]: op for op in copies if op.outs in outside and op.inputs[0] in makers}
-    formats = formats_around(trace.ops, is_cheap)
+    formats = formats_around(trace.ops, lambda op: id(op) in cheap)
     for v in _between_regions(trace.ops, cheap):
         if v in formats and v in makers and v not in swapped and not is_relayout(makers[v]):
             swapped[v] = relayout(makers[v], v, formats[v], names)

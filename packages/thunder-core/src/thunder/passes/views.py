@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Hashable
 from dataclasses import replace
+from typing import Any
 
 import torch
 
@@ -43,11 +44,11 @@ class Views:
                 continue
             (base,), out = op.inputs, op.outs
             bases[out] = bases[base] if base in bases and readers[base] == 1 else base
-            if _layout(out) == _layout(bases[out]) and out not in trace.results:
+            if _steps(out) == _steps(bases[out]) and out not in trace.results:
                 same[out] = bases[out]
             else:
-                ops.append(op if bases[out] is base else _at_once(op, bases[out]))
-        if len(same) == 0 and all(op is old for op, old in zip(ops, trace.ops, strict=True)):
+                ops.append(op if bases[out] is base else taken_of(op, bases[out]))
+        if not same and all(op is old for op, old in zip(ops, trace.ops, strict=True)):
             return trace
         return trace.with_ops(live(ops, trace.results), made_by="views")
 
@@ -83,13 +84,13 @@ def _begins_at_base(call: BoundSymbol, base: Var) -> bool:
     return shared and made.storage_offset() == given.storage_offset()
 
 
-def _layout(var: Var) -> TensorType:
+def _steps(var: Var) -> tuple[Any, Any]:
     assert isinstance(var.type, TensorType)
-    return replace(var.type, requires_grad=False)
+    return var.type.shape, var.type.stride
 
 
-def _at_once(op: BoundSymbol, base: Var) -> BoundSymbol:
-    """The view that an operation makes, of another base."""
-    layout = _layout(op.outs)
-    args = (base, list(layout.shape), list(layout.stride or ()))
+def taken_of(op: BoundSymbol, base: Var) -> BoundSymbol:
+    """What sees the memory of ``base``, from its beginning, in the sizes and strides of the result of ``op``."""
+    shape, stride = _steps(op.outs)
+    args = (base, list(shape), list(stride))
     return replace(op, sym=Symbol("aten.as_strided"), args=args, kwargs={}, call="torch:as_strided")
