@@ -29,6 +29,12 @@ GELU = Claim(
     check="thunder_inductor.gelu:check",
     grad=Grad(forward="thunder_inductor.gelu:forward", backward="thunder_inductor.gelu:backward"),
 )
+EMBEDDING_BAG = Claim(
+    "torch.nn.functional.embedding_bag",
+    check="thunder_inductor.embedding_bags:check",
+    lower="thunder_inductor.embedding_bags:lower",
+    grad=Grad(forward="thunder_inductor.embedding_bags:forward", backward="thunder_inductor.embedding_bags:backward"),
+)
 
 INDUCTOR = Executor(
     name="inductor",
@@ -37,7 +43,7 @@ INDUCTOR = Executor(
         Distribution("torch", ">=2.10,<2.15"),  # what ``inductor`` and ``deferred`` rely on is checked for these
         Probe(run="thunder_inductor.compiler:missing", fix=INSTALL),
     ),
-    claims=(GELU, *CONVOLUTIONS),
+    claims=(GELU, EMBEDDING_BAG, *CONVOLUTIONS),
     fuser=Fuser(
         supports="thunder_inductor.supports:supports",
         compile="thunder_inductor.regions:compile",
