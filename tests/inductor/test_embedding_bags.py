@@ -30,6 +30,7 @@ def lookups(draw):
     return indices, torch.randn(rows, width, dtype=dtype, requires_grad=True), mode
 
 
+@pytest.mark.slow
 @settings(max_examples=8, deadline=None)
 @given(lookups())
 def test_lookups_equal_eager(lookup):
