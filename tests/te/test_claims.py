@@ -13,7 +13,7 @@ import thunder
 import thunder_te
 from thunder.errors import OptionError, PluginError
 from thunder.observe.explain import rows
-from thunder_te import own_recipes, recipes
+from thunder_te import library, own_recipes, recipes
 from thunder_te.plugin import RECIPES, TE
 from thunder_te.precision import Precision
 
@@ -43,6 +43,20 @@ def reason(recipe, rows=32, inputs=32, outputs=32, **kwargs) -> str:
 
 def selected(jitted):
     return next(t for t in reversed(thunder.last_traces(jitted)) if t.made_by == "select")
+
+
+@pytest.mark.parametrize("recipe", ["DelayedScaling", thunder_te.DelayedScaling, 3])
+def test_what_is_no_recipe_is_told(recipe):
+    with pytest.raises(PluginError, match="as recipe"), thunder_te.autocast(recipe=recipe):
+        pass
+
+
+def test_an_engine_that_is_asked_for_and_missing_is_told(monkeypatch):
+    monkeypatch.setattr(library, "missing", lambda: "it is not installed")
+    jitted, x = jit(nn.Linear(16, 16), **{"te.engine": "transformer_engine"}), torch.randn(8, 16)
+    jitted(x)  # not in FP8
+    with thunder_te.autocast(), pytest.raises(PluginError, match="it is not installed"):
+        jitted(x)
 
 
 @pytest.mark.parametrize("frontend", FRONT_ENDS)
