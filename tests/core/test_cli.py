@@ -14,7 +14,7 @@ from tests.core.testing.racing import racer
 from thunder import cli
 from thunder.executors import torch as torch_executor
 from thunder.extend import Check, CheckResult, Executor, Option
-from thunder.observe import machine
+from thunder.observe import machine, memory
 from thunder.plugins.discovery import Found, Status
 from thunder.plugins.manager import Registry
 
@@ -59,6 +59,8 @@ def run(monkeypatch):
         monkeypatch.setattr(cli, "registry", lambda: known)
         monkeypatch.setattr(cli, "discover", lambda: known.found)
         monkeypatch.setattr(machine, "WORKS", (SMALL,))
+        monkeypatch.setattr(torch_executor, "check_program", ok)
+        monkeypatch.setattr(memory, "check_memory", ok)
         monkeypatch.setenv("COLUMNS", "200")
         return CliRunner().invoke(cli.app, arguments)
 
@@ -130,8 +132,7 @@ def test_validate_finds_the_other_owner_of_a_name(run):
         ("fails", 1, ["fail", "OSError: no disk"]),
     ],
 )
-def test_doctor(run, monkeypatch, check, code, texts):
-    monkeypatch.setattr(torch_executor, "check_program", ok)
+def test_doctor(run, check, code, texts):
     plugin = found("sick", Status.AVAILABLE, checks=(Check("health", run=f"{__name__}:{check}"),))
     cli.resolve.cache_clear()
     result = run(["doctor"], plugin)
@@ -141,8 +142,7 @@ def test_doctor(run, monkeypatch, check, code, texts):
 
 
 @pytest.mark.parametrize(("plugin", "code"), [(AWAY, 0), (BROKEN, 1)])
-def test_doctor_minds_broken_plugins(run, monkeypatch, plugin, code):
-    monkeypatch.setattr(torch_executor, "check_program", ok)
+def test_doctor_minds_broken_plugins(run, plugin, code):
     cli.resolve.cache_clear()
     result = run(["doctor"], plugin)
     cli.resolve.cache_clear()
@@ -150,9 +150,8 @@ def test_doctor_minds_broken_plugins(run, monkeypatch, plugin, code):
     assert plugin.fix in result.output
 
 
-def test_doctor_measures_the_machine(run, monkeypatch):
+def test_doctor_measures_the_machine(run):
     """Executors that can run a call are timed beside PyTorch; the others say why they cannot."""
-    monkeypatch.setattr(torch_executor, "check_program", ok)
     takes, refuses = racer("takes", "often"), racer("refuses", "once")
     plugin = found("racing", Status.AVAILABLE, executors=(takes, refuses))
     cli.resolve.cache_clear()

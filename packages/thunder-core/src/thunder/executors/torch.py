@@ -24,8 +24,11 @@ def thunder_executors() -> Iterable[Executor]:
 
 @hookimpl
 def thunder_checks() -> Iterable[Check]:
-    """That a program compiles and gives what it gives without Thunder."""
-    return (Check("compile and run a program", run="thunder.executors.torch:check_program"),)
+    """That a program compiles and gives what it gives without Thunder, and what memory costs it on the CPU."""
+    return (
+        Check("compile and run a program", run="thunder.executors.torch:check_program"),
+        Check("memory", run="thunder.observe.memory:check_memory"),
+    )
 
 
 def check_program() -> CheckResult:
