@@ -1,4 +1,4 @@
-"""How everything is measured: fresh processes that keep memory, with one thread, repetitions in turns, medians."""
+"""How everything is measured: fresh processes with one thread, repetitions in turns, medians and minima."""
 
 from __future__ import annotations
 
@@ -13,11 +13,6 @@ from dataclasses import dataclass
 from typing import Any
 
 ENVIRONMENT = {"OMP_NUM_THREADS": "1", "TORCHINDUCTOR_FORCE_DISABLE_CACHES": "1"}
-
-MEMORY = {"MALLOC_TRIM_THRESHOLD_": str(1 << 30), "MALLOC_MMAP_THRESHOLD_": str(32 << 20)}
-"""What is freed stays with the process. By glibc's defaults it depends on where something else lies in memory whether a
-step that frees 64 MiB or less must ask the system for it again, at 2 us for each 4 KiB on a virtual machine: the same
-program took 25 ms in one process and 37 ms in the next."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,9 +59,7 @@ def in_child(function: str, *, environment: Mapping[str, str] = ENVIRONMENT, **a
     command = [sys.executable, "-m", "benchmarks.child", function, json.dumps(arguments)]
     # Bytecode is cached, as it is for an installed package, whatever the environment says.
     inherited = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-    done = subprocess.run(
-        command, capture_output=True, text=True, env={**inherited, **MEMORY, **environment}, check=False
-    )
+    done = subprocess.run(command, capture_output=True, text=True, env={**inherited, **environment}, check=False)
     if done.returncode:
         raise RuntimeError(f"{function}({arguments}) failed:\n{done.stderr[-2000:]}")
     return json.loads(done.stdout.splitlines()[-1])
