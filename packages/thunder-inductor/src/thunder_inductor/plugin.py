@@ -47,6 +47,7 @@ INDUCTOR = Executor(
     fuser=Fuser(
         supports="thunder_inductor.supports:supports",
         compile="thunder_inductor.regions:compile",
+        pays="thunder_inductor.supports:pays",
         alone="thunder_inductor.supports:alone",
         show="thunder_inductor.regions:show",
         symbolic=True,
