@@ -253,7 +253,7 @@ def test_a_later_process_measures_nothing(tmp_path, folder):
 def test_another_version_of_an_executor_is_measured_again(monkeypatch):
     module, x = layer()
     for version, origin in (("1.0", "measured"), ("1.1", "measured"), ("1.0", "kept")):
-        monkeypatch.setattr(Registry, "release", lambda self, executor: f"slow-package {version}")  # noqa: B023
+        monkeypatch.setattr(Registry, "release", lambda self, executor, version=version: f"slow-package {version}")
         jitted = thunder.jit(module, executors=[racer("slow", "often")], frontend="functional", options=MEASURE)
         jitted(x)
         assert [decision.origin for decision in decisions(jitted)] == [origin]

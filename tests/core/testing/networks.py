@@ -99,7 +99,10 @@ def counted():
     """Linear layers count their backwards, by the number of the call."""
     calls = iter(range(10**6))
     Counting.backwards.clear()
-    run = lambda x, weight, bias=None: Counting.apply(next(calls), x, weight, bias)  # noqa: E731
+
+    def run(x, weight, bias=None):
+        return Counting.apply(next(calls), x, weight, bias)
+
     with mock.patch.object(torch.nn.functional, "linear", run):
         yield Counting.backwards
 

@@ -8,6 +8,7 @@ import sys
 import warnings
 from contextvars import ContextVar
 from functools import lru_cache
+from types import FrameType
 
 import torch
 
@@ -31,11 +32,11 @@ def user_source() -> Source | None:
     located = _LOCATED.get()
     if located is not None:
         return located
-    frame = sys._getframe(1)
+    frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         if not _is_library(frame.f_code.co_filename):
             return _source(frame.f_code.co_filename, frame.f_lineno)
-        frame = frame.f_back  # type: ignore[assignment]
+        frame = frame.f_back
     return None
 
 

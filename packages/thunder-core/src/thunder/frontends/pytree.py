@@ -69,7 +69,7 @@ def open_container(value: Any) -> Node | None:
     if cls in _pytree.SUPPORTED_NODES:
         return _registered(value)
     if isinstance(value, tuple) and hasattr(cls, "_fields"):
-        return _fields(value, cls, tuple(value), cls._make)
+        return _named_tuple(value, cls)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return _dataclass(value, cls)
     if isinstance(value, dict):
@@ -95,10 +95,10 @@ def _dict(value: dict[str, Any]) -> Node:
     return Node(tuple(value.values()), labels, test, reads, names, lambda items: dict(zip(keys, items, strict=True)))
 
 
-def _fields(value: Any, cls: type, items: tuple[Any, ...], build: Callable[[Sequence[Any]], Any]) -> Node:
-    fields: tuple[str, ...] = cls._fields  # type: ignore[attr-defined]
-    reads = tuple(f"{{e}}[{i}]" for i in range(len(fields)))
-    return Node(items, tuple(f".{name}" for name in fields), "type({e}) is {cls}", reads, {"cls": cls}, build)
+def _named_tuple(value: tuple[Any, ...], cls: Any) -> Node:
+    labels = tuple(f".{name}" for name in cls._fields)
+    reads = tuple(f"{{e}}[{i}]" for i in range(len(value)))
+    return Node(tuple(value), labels, "type({e}) is {cls}", reads, {"cls": cls}, cls._make)
 
 
 def _dataclass(value: Any, cls: Any) -> Node:
@@ -129,9 +129,11 @@ def _registered(value: Any) -> Node:
         found, found_context = definition.flatten_fn(other)
         return found if len(found) == size and found_context == context else None
 
+    def build(found: Sequence[Any]) -> Any:
+        return definition.unflatten_fn(list(found), context)
+
     labels = tuple(f"[{key!r}]" for key in value) if isinstance(value, dict) else tuple(f"[{i}]" for i in range(size))
     reads = tuple(f"{{n}}[{i}]" for i in range(size))
-    build = lambda found: definition.unflatten_fn(list(found), context)  # noqa: E731
     return Node(tuple(items), labels, "({n} := {reopen}({e})) is not None", reads, {"reopen": reopen}, build)
 
 

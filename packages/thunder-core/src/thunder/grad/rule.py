@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 from thunder.errors import PluginError
 from thunder.ir import tree
@@ -81,7 +82,7 @@ class Instance:
         """Let a formal variable be ``actual`` from now on."""
         self.variables[var] = actual
 
-    def op(self, op: BoundSymbol, like: BoundSymbol, **changes: object) -> BoundSymbol:
+    def op(self, op: BoundSymbol, like: BoundSymbol, **changes: Any) -> BoundSymbol:
         """The operation over the program's variables, with the source and region of the call it belongs to."""
         for effect in op.effects:
             if effect.handle is not None and isinstance(effect.handle.type, OpaqueType) and like.selection is not None:
@@ -99,7 +100,7 @@ class Instance:
             effects=effects,
             source=like.source,
             region=like.region,
-            **changes,  # type: ignore[arg-type]
+            **changes,
         )
 
 

@@ -218,7 +218,7 @@ class Memory:
     def _scattered(self, base_value: Var, value: Var, var: Var, base: Var) -> Var:
         _check_dtype(var, base)
         offset = difference(self._places[var].offset, self._places[base].offset)
-        grad = base_value.type.requires_grad or value.type.requires_grad  # type: ignore[union-attr]
+        grad = tensor(base_value).requires_grad or tensor(value).requires_grad
         type = replace(tensor(base), requires_grad=grad)
         args = (base_value, value, tensor(var).shape, tensor(var).stride, offset)
         return self._emit(f"{_STRUCTURAL}.strided_scatter", args, base.name, type)

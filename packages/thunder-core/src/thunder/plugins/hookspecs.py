@@ -28,17 +28,17 @@ hookimpl = pluggy.HookimplMarker("thunder")
 
 
 @hookspec
-def thunder_executors() -> Iterable[Executor]:  # type: ignore[empty-body]
+def thunder_executors() -> Iterable[Executor]:  # type: ignore[empty-body]  # a hook has none
     """What can run operations."""
 
 
 @hookspec
-def thunder_transforms() -> Iterable[Transform]:  # type: ignore[empty-body]
+def thunder_transforms() -> Iterable[Transform]:  # type: ignore[empty-body]  # a hook has none
     """Passes that users may ask for by name."""
 
 
 @hookspec
-def thunder_checks() -> Iterable[Check]:  # type: ignore[empty-body]
+def thunder_checks() -> Iterable[Check]:  # type: ignore[empty-body]  # a hook has none
     """Health checks for ``thunder doctor``."""
 
 

@@ -48,18 +48,19 @@ class Origin:
 
     def tensors(self) -> list[torch.Tensor]:
         """The tensors. Raises RuntimeError if one is gone, or has been written into since."""
-        found = [ref() if isinstance(ref, weakref.ref) else ref for ref in self._references]
-        if any(t is None for t in found):
+        kept = (ref() if isinstance(ref, weakref.ref) else ref for ref in self._references)
+        found = [t for t in kept if t is not None]
+        if len(found) < len(self._references):
             raise RuntimeError(
                 "an input of a compiled program was freed before its backward was differentiated: keep the inputs alive"
             )
-        versions = [None if t.is_inference() else t._version for t in found]  # type: ignore[union-attr]
+        versions = [None if t.is_inference() else t._version for t in found]
         if versions != self._versions:
             raise RuntimeError(
                 "an input of a compiled program has been modified by an inplace operation, so its backward cannot be "
                 "differentiated: clone the input before it is changed"
             )
-        return found  # type: ignore[return-value]
+        return found
 
 
 class Piece:
