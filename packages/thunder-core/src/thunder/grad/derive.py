@@ -159,9 +159,8 @@ def _constant(var: Var, t: torch.Tensor) -> BoundSymbol:
 
 
 def _over(op: BoundSymbol, mapping: dict[Var, Var]) -> BoundSymbol:
-    """The operation with its variables renamed, results too."""
-    args, kwargs, outs = (tree.substitute(part, mapping) for part in (op.args, op.kwargs, op.outs))
-    return replace(op, args=args, kwargs=kwargs, outs=outs)
+    """The operation on other variables, which makes others, too."""
+    return replace(op.with_inputs(mapping), outs=tree.substitute(op.outs, mapping))
 
 
 def _free(ops: tuple[BoundSymbol, ...], final: set[Var]) -> set[Var]:
@@ -200,8 +199,7 @@ def _without_double_transposes(ops: Sequence[BoundSymbol]) -> tuple[list[BoundSy
     renamed: dict[Var, Var] = {}
     kept = []
     for op in ops:
-        if not renamed.keys().isdisjoint(op.inputs):
-            op = replace(op, args=tree.substitute(op.args, renamed), kwargs=tree.substitute(op.kwargs, renamed))
+        op = op.with_inputs(renamed)
         if op.sym.name == "aten.t" and op.inputs[0] in sources:
             renamed[op.outputs[0]] = sources[op.inputs[0]]
             continue

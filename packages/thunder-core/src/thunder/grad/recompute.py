@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from thunder.grad.rule import Instance
-from thunder.ir import tree
 from thunder.ir.symbol import BoundSymbol, Phase
 from thunder.ir.trace import Names, Trace
 from thunder.ir.types import Var
@@ -33,8 +32,7 @@ def recompute(backward: Trace, forward: Sequence[BoundSymbol], names: Names) -> 
         if not renamed.keys().isdisjoint(op.inputs):
             ops += copies
             copies.clear()
-            op = replace(op, args=tree.substitute(op.args, renamed), kwargs=tree.substitute(op.kwargs, renamed))
-        ops.append(op)
+        ops.append(op.with_inputs(renamed))
     made = {v for op in ops for v in op.outputs}
     read = dict.fromkeys(v for v in (*(v for op in ops for v in op.inputs), *backward.results) if v not in made)
     kept = [v for v in backward.params if v in read or v not in makers]

@@ -42,15 +42,13 @@ def make_again(backward: Trace, makers: Mapping[Var, BoundSymbol], names: Names)
         op = makers[var]
         made = {v: make(v) for v in op.inputs}
         outs = {v: names.var(v.name, v.type) for v in op.outputs}
-        args, kwargs = (tree.substitute(part, made) for part in (op.args, op.kwargs))
-        ops.append(replace(op, args=args, kwargs=kwargs, outs=tree.substitute(op.outs, outs), phase=Phase.BACKWARD))
+        ops.append(replace(op.with_inputs(made), outs=tree.substitute(op.outs, outs), phase=Phase.BACKWARD))
         again.update(outs)
         return again[var]
 
     for op in backward.ops:
         made = {v: make(v) for v in op.inputs if v in makers}
-        args, kwargs = (tree.substitute(part, made) for part in (op.args, op.kwargs)) if made else (op.args, op.kwargs)
-        ops.append(replace(op, args=args, kwargs=kwargs) if made else op)
+        ops.append(op.with_inputs(made))
     result = tree.map_tree(lambda leaf: make(leaf) if isinstance(leaf, Var) else leaf, backward.result)
     defined = {v for op in ops for v in op.outputs}
     used = (*(v for op in ops for v in op.inputs), *tree.variables(result))

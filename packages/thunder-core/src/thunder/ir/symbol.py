@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import cached_property
@@ -126,6 +127,14 @@ class BoundSymbol:
         same = object.__new__(BoundSymbol)
         same.__dict__.update(self.__dict__, **facts)
         return same
+
+    def with_inputs(self, variables: Mapping[Var, Var]) -> BoundSymbol:
+        """The call on other variables, by those in whose place they stand; the identical object if it reads none."""
+        if variables.keys().isdisjoint(self.inputs):
+            return self
+        args, kwargs = tree.substitute(self.args, variables), tree.substitute(self.kwargs, variables)
+        effects = tuple(replace(e, handle=variables.get(e.handle, e.handle)) if e.handle else e for e in self.effects)
+        return replace(self, args=args, kwargs=kwargs, effects=effects)
 
     def __hash__(self) -> int:
         return hash((self.sym, self.outputs))

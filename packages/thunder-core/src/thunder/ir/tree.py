@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from thunder.ir.types import Var
@@ -63,7 +63,7 @@ def _note(container: Any, found: dict[Var, None]) -> None:
             _note(item, found)
 
 
-def substitute(tree: Any, mapping: dict[Var, Any]) -> Any:
+def substitute(tree: Any, mapping: Mapping[Var, Any]) -> Any:
     """The tree with each variable replaced by what ``mapping`` holds for it, if anything."""
     return map_tree(lambda leaf: mapping.get(leaf, leaf) if isinstance(leaf, Var) else leaf, tree)
 

@@ -89,11 +89,9 @@ def _replay(
     values = {at: read(at)}
     for op in reversed(chain):
         outs = {v: names.var(v.name, v.type) for v in op.outputs}
-        args, kwargs = tree.substitute(op.args, values), tree.substitute(op.kwargs, values)
+        epilogue.append(replace(op.with_inputs(values), outs=tree.substitute(op.outs, outs), phase=Phase.EPILOGUE))
         values.update(outs)
-        outs_tree = tree.substitute(op.outs, outs)
-        epilogue.append(replace(op, args=args, kwargs=kwargs, outs=outs_tree, phase=Phase.EPILOGUE))
-    value = values[var] if chain else values[at]
+    value = values[var]
     if not _requires_grad(at) or not torch.is_grad_enabled() or _has_history(capture, makers, var):
         return value
     return _detached(value, var, names, epilogue)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable
-from dataclasses import replace
 
 from thunder.ir import tree
 from thunder.ir.symbol import BoundSymbol
@@ -30,7 +29,7 @@ def merged(
     same: dict[Var, Var] = {}
     kept = []
     for op in ops:
-        op = renamed(op, same)
+        op = op.with_inputs(same)
         known = first.setdefault(_key(op), op) if mergeable(op) else op
         if known is op:
             kept.append(op)
@@ -44,11 +43,3 @@ def _key(op: BoundSymbol) -> Hashable:
     types = tree.map_tree(lambda leaf: leaf.type if isinstance(leaf, Var) else leaf, op.outs)
     trees = tree.freeze((op.args, op.kwargs, types))
     return (op.sym, op.call, trees, op.phase, op.region)
-
-
-def renamed(op: BoundSymbol, names: dict[Var, Var]) -> BoundSymbol:
-    """The operation on other variables."""
-    if names.keys().isdisjoint(op.inputs):
-        return op
-    effects = tuple(replace(e, handle=names.get(e.handle, e.handle)) if e.handle else e for e in op.effects)
-    return replace(op, args=tree.substitute(op.args, names), kwargs=tree.substitute(op.kwargs, names), effects=effects)

@@ -47,7 +47,7 @@ def without_mutation(op: BoundSymbol, values: dict[Var, Var], inputs: dict[Var, 
 def _functional_form(op: BoundSymbol, values: dict[Var, Var], inputs: dict[Var, Var]) -> BoundSymbol | None:
     """The call that returns what ``op`` writes, if torch has one; ``values``: the new value of each handle."""
     handles = list(values)
-    op = renamed(op, inputs)
+    op = op.with_inputs(inputs)
     if op.sym.name.startswith("aten.") and (form := appending_operator(resolve_symbol(op.sym.name))) is not None:
         return replace(op, sym=Symbol(_name(form)), outs=(*op.outs, *values.values()))
     if len(handles) != 1 or not op.args or op.args[0] is not inputs[handles[0]] or op.outs is not handles[0]:
@@ -120,8 +120,3 @@ def callable_text(name: str) -> str:
         return name
     namespace, op, *overload = name.split(".")
     return f"torch.ops.{namespace}.{op}.{overload[0] if overload else 'default'}"
-
-
-def renamed(op: BoundSymbol, mapping: dict[Var, Var]) -> BoundSymbol:
-    """The call on other variables."""
-    return replace(op, args=tree.substitute(op.args, mapping), kwargs=tree.substitute(op.kwargs, mapping))

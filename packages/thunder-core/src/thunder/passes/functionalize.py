@@ -20,7 +20,7 @@ from thunder.ir.types import TensorType, Var
 from thunder.lang.numbers import number
 from thunder.lang.values import difference
 from thunder.passes.aliases import alias_results
-from thunder.passes.forms import renamed, without_mutation
+from thunder.passes.forms import without_mutation
 from thunder.passes.storages import Members, geometry, repeats, tensor, writes_of
 
 _STRUCTURAL = "thunder.prims.structural"
@@ -92,8 +92,7 @@ class Memory:
         handles = writes_of(op)
         inputs = {v: self.read(v) for v in op.inputs}
         if not handles:
-            changed = any(old is not new for old, new in inputs.items())
-            self.ops.append(renamed(op, inputs) if changed else op)
+            self.ops.append(op.with_inputs({old: new for old, new in inputs.items() if old is not new}))
             self._born(op)
             return
         quiet = index in self._capture.grad_off

@@ -13,7 +13,6 @@ from dataclasses import replace
 from thunder.ir.symbol import BoundSymbol, Symbol
 from thunder.ir.trace import Names, Trace
 from thunder.ir.types import Const, TensorType, Type, Var, contiguous_strides
-from thunder.passes.cse import renamed
 
 _CLONES = ("torch.clone", "aten.clone")
 _ROW_MAJOR = Const("torch.contiguous_format")
@@ -80,7 +79,7 @@ def relaid(trace: Trace, is_cheap: Asks, is_view: Asks, names: Names) -> tuple[T
     ops: list[BoundSymbol] = []
     for op in trace.ops:
         if id(op) not in moved:
-            ops.append(renamed(op, again))
+            ops.append(op.with_inputs(again))
         for v in op.outputs:
             if v in swapped:
                 ops += [swapped[v], undone(swapped[v], again[v])]

@@ -18,7 +18,6 @@ from thunder.ir.trace import Trace
 from thunder.ir.types import TensorType, Var
 from thunder.lang.numbers import fake_mode
 from thunder.lang.values import empty
-from thunder.passes.cse import renamed
 from thunder.passes.dce import live
 
 
@@ -38,7 +37,7 @@ class Views:
         same: dict[Var, Var] = {}
         ops: list[BoundSymbol] = []
         for op in trace.ops:
-            op = renamed(op, same)
+            op = op.with_inputs(same)
             if not self._is_view(op):
                 ops.append(op)
                 continue

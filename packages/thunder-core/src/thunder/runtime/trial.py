@@ -51,16 +51,7 @@ class Subject:
     def trace(self, ops: Sequence[BoundSymbol]) -> Trace:
         """The program of what stands for the call."""
         typed = dict(zip(self.call.inputs, self.inputs))
-        over = tuple(
-            replace(
-                op,
-                args=tree.substitute(op.args, typed),
-                kwargs=tree.substitute(op.kwargs, typed),
-                phase=Phase.FORWARD,
-                region=None,
-            )
-            for op in ops
-        )
+        over = tuple(op.with_inputs(typed).with_facts(phase=Phase.FORWARD, region=None) for op in ops)
         return Trace("trial", self.inputs, over, tree.variables(self.call.outs), Stage.SELECTED, made_by="measure")
 
 
