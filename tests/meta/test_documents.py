@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from tests.meta.sources import ROOT
+from tests.meta.sources import CORE, ROOT, sources
 
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("packages/*/*.md"), *ROOT.glob("docs/**/*.md")])
 
@@ -26,6 +26,15 @@ def test_quickstart_runs():
 def test_links_lead_somewhere(path):
     targets = re.findall(r"\]\(([^)#]+)[^)]*\)", path.read_text())
     assert not [t for t in targets if "://" not in t and not (path.parent / t).exists()]
+
+
+def test_every_module_is_in_the_reading_order():
+    text = (ROOT / "ARCHITECTURE.md").read_text()
+    named = set(re.findall(r"`(\w+(?:/\w+)*\.py)`", text)) - {"plugin.py"}  # that of an executor's package
+    modules = {str(path.relative_to(CORE / "thunder")) for path in sources() if path.stem != "__init__"}
+    assert not named - modules
+    whole = ("executors/", "scaffold/", "testing/")
+    assert not [module for module in modules - named if not module.startswith(whole)]
 
 
 @pytest.mark.slow
