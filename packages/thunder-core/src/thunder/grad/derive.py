@@ -49,11 +49,11 @@ def _recorded(call: BoundSymbol, inputs: tuple[Var, ...], arriving: Layouts) -> 
             raise CaptureError(f"{call.sym} has tensors without strides", why="its kernels choose by their layouts")
         boundary = len(log.ops)
         cotangents = [_cotangent(log, out, layout) for out, layout in zip(outs, arriving, strict=True)]
-        needed = [values[var] for var in inputs if _needs(var)]
+        needed = [values[var] for var in inputs if var.requires_grad]
         roots = [(out, g) for out, g in zip(outs, cotangents) if out is not None and g is not None]
         with recorder:
             found = torch.autograd.grad([o for o, _ in roots], needed, [g for _, g in roots], allow_unused=True)
-    by_input = dict(zip((var for var in inputs if _needs(var)), found))
+    by_input = dict(zip((var for var in inputs if var.requires_grad), found))
     gradients = [by_input.get(var) for var in inputs]
     return _rule(call.sym.name, log, boundary, inputs, outs, cotangents, gradients)
 
@@ -89,10 +89,6 @@ def _cotangent(log: Log, out: torch.Tensor | None, layout: TensorType | None) ->
     g = empty(layout)
     log.param(g, "g")
     return g
-
-
-def _needs(var: Var) -> bool:
-    return isinstance(var.type, TensorType) and var.type.requires_grad
 
 
 def _rule(

@@ -54,7 +54,7 @@ def differentiate(trace: Trace, roots: Sequence[Var], rules: Rules) -> Tape:
     roots: the variables that leave the program; those that depend on such a parameter become the tape's roots.
     """
     ops = [op for op in trace.ops if op.phase is Phase.FORWARD]
-    inputs = tuple(v for v in trace.params if isinstance(v.type, TensorType) and v.type.requires_grad)
+    inputs = tuple(v for v in trace.params if v.requires_grad)
     dependent = _dependent(ops, inputs)
     reaching = _reaching(ops, [v for v in roots if v in dependent], dependent)
     names = Names.of(trace)

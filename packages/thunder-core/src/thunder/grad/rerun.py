@@ -6,7 +6,6 @@ from dataclasses import replace
 
 from thunder.errors import CaptureError
 from thunder.grad.rule import Layouts, Rule
-from thunder.ir.effects import RANDOM
 from thunder.ir.symbol import BoundSymbol, Symbol
 from thunder.ir.types import Const, TensorType, Var
 from thunder.passes.forms import callable_text
@@ -20,7 +19,7 @@ def rerun(call: BoundSymbol, inputs: tuple[Var, ...], arriving: Layouts, error: 
     What it refuses on fake tensors it refuses in backward, as in eager. Raises CaptureError for a call that draws at
     random: a second run would not do the same. error: why the derivative cannot be recorded.
     """
-    if any(effect.state is RANDOM for effect in call.effects):
+    if call.draws:
         raise CaptureError(
             f"the derivative of {call.sym} cannot be recorded", why=f"{type(error).__name__}: {error}"
         ) from error

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from thunder.ir import tree
-from thunder.ir.effects import Effect
+from thunder.ir.effects import RANDOM, Effect
 from thunder.ir.types import Number, TensorType, Var
 
 if TYPE_CHECKING:
@@ -113,6 +113,16 @@ class BoundSymbol:
         types = [v.type for v in (*self.inputs, *self.outputs)]
         sizes = [(t.shape, t.stride) for t in types if isinstance(t, TensorType)]
         return any(isinstance(leaf, Number) for leaf in tree.leaves((self.args, self.kwargs, sizes)))
+
+    @property
+    def is_claimed(self) -> bool:
+        """True if an executor has a claim on it, so that it does not run as it stands."""
+        return self.selection is not None and self.selection.claim is not None
+
+    @property
+    def draws(self) -> bool:
+        """True if it draws random numbers."""
+        return any(effect.state is RANDOM for effect in self.effects)
 
     @cached_property
     def outputs(self) -> tuple[Var, ...]:

@@ -98,6 +98,11 @@ class Var:
     name: str
     type: Type
 
+    @property
+    def requires_grad(self) -> bool:
+        """True for a tensor that requires grad."""
+        return isinstance(self.type, TensorType) and self.type.requires_grad
+
     def __eq__(self, other: object) -> bool:
         return self is other or (isinstance(other, Var) and self.name == other.name and self.type == other.type)
 

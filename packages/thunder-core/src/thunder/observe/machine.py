@@ -98,7 +98,7 @@ def _step(fn: Callable[..., Any], inputs: list[torch.Tensor]) -> None:
 def _refusal(jitted: Any) -> str | None:
     """Why the executor runs no part of the call; None if it does."""
     (selected,) = [trace for trace in thunder.last_traces(jitted) if trace.stage is Stage.SELECTED]
-    if any(op.selection is not None and op.selection.claim is not None for op in selected.ops):
+    if any(op.is_claimed for op in selected.ops):
         return None
     reasons = [r.reason for op in selected.ops if op.selection is not None for r in op.selection.refusals]
     return "; ".join(reasons) or "it does not claim it"

@@ -92,7 +92,7 @@ def _replay(
         epilogue.append(replace(op.with_inputs(values), outs=tree.substitute(op.outs, outs), phase=Phase.EPILOGUE))
         values.update(outs)
     value = values[var]
-    if not _requires_grad(at) or not torch.is_grad_enabled() or _has_history(capture, makers, var):
+    if not at.requires_grad or not torch.is_grad_enabled() or _has_history(capture, makers, var):
         return value
     return _detached(value, var, names, epilogue)
 
@@ -100,16 +100,12 @@ def _replay(
 def _has_history(capture: Capture, makers: dict[Var, BoundSymbol], var: Var) -> bool:
     """False for a view that was taken under ``no_grad``, and for views of it: a view is of its first argument."""
     storage = capture.places[var].storage
-    while _requires_grad(var) and var in makers:
+    while var.requires_grad and var in makers:
         parents = [v for v in makers[var].inputs if v in capture.places and capture.places[v].storage == storage]
         if not parents:
             return True
         var = parents[0]
-    return _requires_grad(var)
-
-
-def _requires_grad(var: Var) -> bool:
-    return isinstance(var.type, TensorType) and var.type.requires_grad
+    return var.requires_grad
 
 
 def _detached(value: Var, var: Var, names: Names, epilogue: list[BoundSymbol]) -> Var:

@@ -33,7 +33,7 @@ class Bodies:
         """The operations the call is made of; None for prims and calls that cannot be opened."""
         if not op.inputs:
             return None
-        needs = tuple(isinstance(v.type, TensorType) and v.type.requires_grad for v in op.inputs)
+        needs = tuple(v.requires_grad for v in op.inputs)
         return self._opened(op, needs, names, _body)
 
     def prims(self, op: BoundSymbol, names: Names) -> list[BoundSymbol] | None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from thunder.capture.fakes import has_derivative, result_types
 from thunder.ir import tree
-from thunder.ir.effects import MEMORY, RANDOM
+from thunder.ir.effects import MEMORY
 from thunder.ir.symbol import BoundSymbol, Symbol
 from thunder.ir.types import Const, Var
 from thunder.lang.bind import bind
@@ -66,7 +66,7 @@ def _candidates(op: BoundSymbol) -> Iterator[BoundSymbol]:
     if (plain := _not_in_place(op)) is not None:
         yield plain
     elif head in _SPACES and last.endswith("_") and not last.endswith("__"):
-        if any(effect.state is RANDOM for effect in op.effects):
+        if op.draws:
             return  # torch.normal and torch.bernoulli are other functions than the methods normal_ and bernoulli_
         yield from (replace(op, sym=Symbol(f"{space}.{last[:-1]}")) for space in dict.fromkeys(("torch", head)))
     elif op.sym.name.startswith("aten."):
@@ -80,7 +80,7 @@ def _candidates(op: BoundSymbol) -> Iterator[BoundSymbol]:
 def _not_in_place(op: BoundSymbol) -> BoundSymbol | None:
     """The call without ``inplace=True``; None if it has that not, or draws: in place PyTorch may draw other numbers."""
     fn = resolve_symbol(op.sym.name)
-    if not inspect.isfunction(fn) or any(effect.state is RANDOM for effect in op.effects):
+    if not inspect.isfunction(fn) or op.draws:
         return None
     if "inplace" not in fn.__code__.co_varnames[: fn.__code__.co_argcount + fn.__code__.co_kwonlyargcount]:
         return None

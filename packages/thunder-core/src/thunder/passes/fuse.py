@@ -143,7 +143,7 @@ class Fusion:
 
         read: what others read of the variables of the trace. free: copies that are as good as views.
         """
-        if op.phase is Phase.EPILOGUE or op.fused or (op.selection is not None and op.selection.claim is not None):
+        if op.phase is Phase.EPILOGUE or op.fused or op.is_claimed:
             return [Part(op, index)]
         if self._fuser.is_asked_for(op):
             return [self._part(op, index, read, free)]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from thunder.grad.rules import Rules
-from thunder.ir.effects import RANDOM
 from thunder.ir.symbol import BoundSymbol, Phase, Selection
 from thunder.ir.trace import Names, Stage, Trace
 from thunder.lang.cheapest import cheapest_call
@@ -32,15 +31,15 @@ class Lowering:
 
         But not what draws random numbers: whoever claims that draws other ones.
         """
-        ops = [part for op in trace.ops for part in (self._rules.expanded(op, names) if _draws(op) else [op])]
+        ops = [part for op in trace.ops for part in (self._rules.expanded(op, names) if op.draws else [op])]
         run = (op.with_facts(call=op.call or native_call(op), selection=Selection(native_executor(op))) for op in ops)
         return trace.with_ops(run, stage=Stage.LOWERED, made_by="lower")
 
     def is_native(self, op: BoundSymbol) -> bool:
         """True if nobody claims the operation."""
-        known = op.selection is not None and (op.selection.claim is not None or op.sym.name.startswith("torch."))
-        selection = op.selection if known else self._choose(op)
-        return selection is None or selection.claim is None
+        if op.selection is None or not (op.is_claimed or op.sym.name.startswith("torch.")):
+            return self._choose(op).claim is None
+        return not op.is_claimed
 
     def _lowered(self, op: BoundSymbol, names: Names) -> list[BoundSymbol]:
         if op.call is not None:
@@ -52,10 +51,6 @@ class Lowering:
             return [op.with_facts(call=native_call(op), selection=_native(op, selection))]
         chosen = op.with_facts(selection=selection)
         return [part.with_facts(call=part.call or native_call(part)) for part in self._rules.expanded(chosen, names)]
-
-
-def _draws(op: BoundSymbol) -> bool:
-    return any(effect.state is RANDOM for effect in op.effects)
 
 
 def _native(op: BoundSymbol, selection: Selection) -> Selection:

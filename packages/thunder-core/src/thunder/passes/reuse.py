@@ -76,15 +76,11 @@ def _taken(out: Var, free: dict[TensorType, list[Var]], memory: _Memory) -> Var 
 
 def _writes_out(op: BoundSymbol) -> bool:
     """True for a matrix product that runs as a function of torch with an ``out=``."""
-    if not op.sym.name.startswith("aten.") or _is_claimed(op) or not (op.call or "").startswith("torch:"):
+    if not op.sym.name.startswith("aten.") or op.is_claimed or not (op.call or "").startswith("torch:"):
         return False
     overload = resolve_symbol(op.sym.name)
     plain = len(op.outputs) == 1 and "." not in (op.call or "")
     return plain and has_flops(overload) and takes_out(overload)
-
-
-def _is_claimed(op: BoundSymbol) -> bool:
-    return op.selection is not None and op.selection.claim is not None
 
 
 def _room(var: Var) -> tuple[str, str, Any]:
@@ -159,7 +155,7 @@ class _Memory:
             return None
         if op.fused is not None:
             return {v: v for v in op.outputs}
-        if _is_claimed(op):
+        if op.is_claimed:
             return None
         if op.sym.name.startswith("aten."):
             return self._shared_by_operator(op, self.owner)

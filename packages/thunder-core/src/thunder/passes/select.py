@@ -15,7 +15,6 @@ from thunder.capture.source import warn_at
 from thunder.grad.differentiate import arriving_at, carried
 from thunder.grad.rules import Rules
 from thunder.ir import tree
-from thunder.ir.effects import RANDOM
 from thunder.ir.symbol import BoundSymbol, Phase, Refusal, Selection
 from thunder.ir.trace import Names, Stage, Trace
 from thunder.ir.types import TensorType, Var
@@ -76,8 +75,7 @@ class Selector:
                 continue
             for choice in answer.candidates or ("",):
                 detail = " ".join(filter(None, (answer.detail, choice)))
-                told = replace(cx, choice=choice)
-                chosen = Selection(executor.name, claim, tuple(refusals), site, told, detail)
+                chosen = Selection(executor.name, claim, tuple(refusals), site, replace(cx, choice=choice), detail)
                 failed = _unless_failing(executor, op, partial(self._record, op, chosen, dependent))
                 if failed is None:
                     yield chosen
@@ -103,7 +101,7 @@ class Selector:
 
         parameters: the variables that call sites are named after.
         """
-        dependent = {v for v in trace.params if isinstance(v.type, TensorType) and v.type.requires_grad}
+        dependent = {v for v in trace.params if v.requires_grad}
         ops = self._selected(trace.ops, trace.results, dependent, Names.of(trace), Sites(parameters))
         return trace.with_ops(ops, stage=Stage.SELECTED, made_by="select")
 
@@ -169,7 +167,7 @@ class Selector:
         flows = bool(carried(op, dependent))
         if not flows and not dependent.isdisjoint(op.inputs) and any(p.sym.name.startswith("aten.") for p in body):
             return None  # recorded without gradients, which ATen operators could not tell
-        if flows and any(map(_draws, body)):
+        if flows and any(part.draws and part.sym.name.startswith("aten.") for part in body):
             return None  # PyTorch differentiates a draw only as a part of the whole
         parts = self._selected(body, op.outputs, set(dependent) if flows else set(), names, sites)
         return parts if any(part.selection is not None and part.selection.claim for part in parts) else None
@@ -218,11 +216,6 @@ def _targets(executors: Iterable[Executor]) -> frozenset[str | tuple[str, ...]]:
 
 def _each(target: str | tuple[str, ...]) -> tuple[str, ...]:
     return (target,) if isinstance(target, str) else target
-
-
-def _draws(op: BoundSymbol) -> bool:
-    """True for an ATen operator that draws random numbers."""
-    return op.sym.name.startswith("aten.") and any(effect.state is RANDOM for effect in op.effects)
 
 
 def native_executor(op: BoundSymbol) -> str:

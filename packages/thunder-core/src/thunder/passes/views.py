@@ -53,8 +53,7 @@ class Views:
 
     def _is_view(self, op: BoundSymbol) -> bool:
         """True if its one result is a view of its one argument that begins where that does."""
-        claimed = op.selection is not None and op.selection.claim is not None
-        if claimed or not op.sym.name.startswith(("torch.", "aten.")) or len(op.inputs) != 1:
+        if op.is_claimed or not op.sym.name.startswith(("torch.", "aten.")) or len(op.inputs) != 1:
             return False
         if op.effects or op.is_symbolic or op.phase is Phase.EPILOGUE:
             return False

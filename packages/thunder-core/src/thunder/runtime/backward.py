@@ -18,7 +18,6 @@ from thunder.grad.pieces import pieces
 from thunder.grad.recompute import recompute
 from thunder.grad.views import make_again, view_makers
 from thunder.ir import tree
-from thunder.ir.effects import RANDOM
 from thunder.ir.symbol import BoundSymbol, Phase, Symbol
 from thunder.ir.trace import Stage, Trace
 from thunder.ir.types import NumberType, OpaqueType, TensorType, Var
@@ -65,7 +64,7 @@ class BackwardBuilder:
         self._known = compiled()
         self._numbers = tuple(v for v in selected.params if isinstance(v.type, NumberType))
         self._groups = pieces(tape)
-        draws = any(effect.state is RANDOM for op in tape.forward for effect in op.effects)
+        draws = any(op.draws for op in tape.forward)
         self.random = tuple(_one_per_device(selected.params)) if draws else None
         differentiated = [self._differentiated(group) for group in self._groups]
         facts = self._facts(parameters)

@@ -12,7 +12,7 @@ from thunder.grad.rule import formal_call
 from thunder.grad.rules import Rules
 from thunder.ir import tree
 from thunder.ir.symbol import BoundSymbol, Refusal, Selection
-from thunder.ir.types import OpaqueType, Ref, TensorType, Var
+from thunder.ir.types import OpaqueType, Ref, Var
 from thunder.passes.decisions import Decision
 from thunder.passes.lower import Lowering, native_call
 from thunder.passes.measure import Measurer
@@ -110,7 +110,7 @@ def _with_times(chosen: Selection, decision: Decision) -> Selection:
 
 def _signature(subject: Subject) -> str | None:
     """Text for all that the work of a call depends on; None if it takes what no text spells."""
-    needs = tuple(isinstance(v.type, TensorType) and v.type.requires_grad for v in subject.inputs)
+    needs = tuple(v.requires_grad for v in subject.inputs)
     call, inputs = formal_call(subject.call, needs)
     leaves = [*tree.leaves((call.args, call.kwargs))]
     if any(isinstance(leaf, Ref) or isinstance(getattr(leaf, "type", None), OpaqueType) for leaf in leaves):
