@@ -20,7 +20,7 @@ from thunder.ir.symbol import BoundSymbol, Symbol
 from thunder.ir.types import Const, Number, Ref, TensorType, Var
 from thunder.lang.numbers import fake_mode
 from thunder.lang.values import empty
-from thunder.passes.dce import live
+from thunder.passes.dce import live, live_in
 from thunder.passes.functionalize import Memory
 from thunder.prims.facts import asks_grad_mode
 
@@ -126,9 +126,9 @@ def _rule(
     gradient_vars = tuple(renamed.get(g, g) if g is not None else None for g in gradient_vars)
     final = {g for g in gradient_vars if g is not None}
     backward = live(shorter, final)
-    whole = any(starts) and _free(backward, final) <= given  # a body is wanted for its operations
+    whole = any(starts) and given.issuperset(live_in(backward, final))  # a body is wanted for its operations
     made = (*constants.values(), *(_under_autograd(op) for op in memory.ops[:middle]))
-    forward = live(made, _free(backward, final) | {v for v in out_vars if v is not None})
+    forward = live(made, {*live_in(backward, final), *(v for v in out_vars if v is not None)})
     if whole:
         return Rule(inputs, out_vars, None, starts, backward, gradient_vars)
     known = {v for op in forward for v in op.outputs}
@@ -159,12 +159,6 @@ def _over(op: BoundSymbol, mapping: dict[Var, Var]) -> BoundSymbol:
     return replace(op.with_inputs(mapping), outs=tree.substitute(op.outs, mapping))
 
 
-def _free(ops: tuple[BoundSymbol, ...], final: set[Var]) -> set[Var]:
-    """What the operations and the final values need from outside."""
-    made = {v for op in ops for v in op.outputs}
-    return ({v for op in ops for v in op.inputs} | final) - made
-
-
 def _views(ops: Sequence[BoundSymbol], capture: Capture) -> dict[Var, BoundSymbol]:
     """The operations that only view their one argument's memory, by result."""
     storages = {var: place.storage for var, place in capture.places.items()}
@@ -182,7 +176,7 @@ def _with_views(
 ) -> tuple[BoundSymbol, ...]:
     """Backward takes views of forward values again, which costs nothing, instead of saving them beside the values."""
     taken: set[Var] = set()
-    missing = _free(backward, final) - given
+    missing = set(live_in(backward, final)) - given
     while missing := {v for v in missing if v in views} - taken:
         taken |= missing
         missing = {v for view in missing for v in views[view].inputs} - given

@@ -13,7 +13,7 @@ from thunder.ir.trace import Names, Stage, Trace
 from thunder.ir.types import Const, TensorType, Var
 from thunder.lang.values import contiguous, in_torch, is_dense, is_differentiable
 from thunder.passes.cse import merged
-from thunder.passes.dce import live
+from thunder.passes.dce import live, live_in
 from thunder.passes.layouts import is_relayout
 
 
@@ -160,12 +160,9 @@ def backward(tape: Tape, arriving: Sequence[Var | None], name: str = "backward")
         builder.run(entry)
     result = tuple(builder.gradients.get(v) for v in tape.inputs)
     ops = live(builder.ops, {v for v in result if v is not None})
-    made = {v for op in ops for v in op.outputs}
-    used = dict.fromkeys(v for op in ops for v in op.inputs if v not in made)
-    used.update(dict.fromkeys(v for v in result if v is not None and v not in made))
     given = tuple(g for g in arriving if g is not None)
-    saved = tuple(v for v in used if v not in given)
-    return Trace(name, (*saved, *given), tuple(ops), result, Stage.JOINT, made_by="differentiate", boxed=True)
+    saved = tuple(v for v in live_in(ops, tree.variables(result)) if v not in given)
+    return Trace(name, (*saved, *given), ops, result, Stage.JOINT, made_by="differentiate", boxed=True)
 
 
 class _Backward:

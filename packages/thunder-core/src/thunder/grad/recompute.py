@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
+from typing import Any
 
 from thunder.grad.rule import Instance
+from thunder.ir import tree
 from thunder.ir.symbol import BoundSymbol, Phase
 from thunder.ir.trace import Names, Trace
 from thunder.ir.types import Var
+from thunder.passes.dce import live_in
 
 
 def recompute(backward: Trace, forward: Sequence[BoundSymbol], names: Names) -> Trace:
@@ -33,11 +36,18 @@ def recompute(backward: Trace, forward: Sequence[BoundSymbol], names: Names) -> 
             ops += copies
             copies.clear()
         ops.append(op.with_inputs(renamed))
-    made = {v for op in ops for v in op.outputs}
-    read = dict.fromkeys(v for v in (*(v for op in ops for v in op.inputs), *backward.results) if v not in made)
+    return remaking(backward, ops, backward.result, makers)
+
+
+def remaking(backward: Trace, ops: Sequence[BoundSymbol], result: Any, makers: Collection[Var]) -> Trace:
+    """The backward program with other operations. What they read and it does not take yet is saved, too.
+
+    makers: saved values that need not be, if nothing reads them any more.
+    """
+    known, read = set(backward.params), dict.fromkeys(live_in(ops, tree.variables(result)))
+    new = [v for v in read if v not in known]
     kept = [v for v in backward.params if v in read or v not in makers]
-    known = set(kept)
-    return replace(backward, params=(*(v for v in read if v not in known), *kept), ops=tuple(ops))
+    return replace(backward, params=(*new, *kept), ops=tuple(ops), result=result)
 
 
 def may_recompute(op: BoundSymbol) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
+from thunder.grad.recompute import remaking
 from thunder.ir import tree
 from thunder.ir.symbol import BoundSymbol, Phase
 from thunder.ir.trace import Names, Trace
@@ -50,9 +51,4 @@ def make_again(backward: Trace, makers: Mapping[Var, BoundSymbol], names: Names)
         made = {v: make(v) for v in op.inputs if v in makers}
         ops.append(op.with_inputs(made))
     result = tree.map_tree(lambda leaf: make(leaf) if isinstance(leaf, Var) else leaf, backward.result)
-    defined = {v for op in ops for v in op.outputs}
-    used = (*(v for op in ops for v in op.inputs), *tree.variables(result))
-    read = dict.fromkeys(v for v in used if v not in defined)
-    kept = [v for v in backward.params if v not in makers]
-    known = set(kept)
-    return replace(backward, params=(*(v for v in read if v not in known), *kept), ops=tuple(ops), result=result)
+    return remaking(backward, ops, result, makers)

@@ -29,6 +29,13 @@ def live(ops: Sequence[BoundSymbol], needed: Iterable[Var]) -> tuple[BoundSymbol
     return tuple(reversed(kept))
 
 
+def live_in(ops: Sequence[BoundSymbol], needed: Iterable[Var]) -> tuple[Var, ...]:
+    """What the operations, and those who need what they make, read from outside, in order of first use."""
+    made = {v for op in ops for v in op.outputs}
+    read = dict.fromkeys([*(v for op in ops for v in op.inputs), *needed])
+    return tuple([v for v in read if v not in made])
+
+
 def changes_state(op: BoundSymbol) -> bool:
     """True if it does more than make its outputs."""
     return any(effect.access is not Access.READ for effect in op.effects)
