@@ -16,6 +16,8 @@ from thunder.grad.maxflow import Network
 from thunder.ir.symbol import BoundSymbol
 from thunder.ir.trace import Trace
 from thunder.ir.types import Var
+from thunder.passes import borders
+from thunder.passes.borders import read_from_afar
 from thunder.passes.costs import size, views
 from thunder.passes.layouts import is_relayout, undone
 
@@ -93,33 +95,17 @@ def _relaid(
 def _recomputable(forward: Sequence[BoundSymbol], facts: Facts, outside: Set[Var]) -> dict[Var, BoundSymbol]:
     """The operations that may run again, by result. outside: values that would have to be written to memory."""
     makers = dict(facts.views)
-    rank: dict[Var, int] = {}  # even for what a region makes, odd for the rest; it rises from one to the other
-    for op in forward:
-        read = [rank.get(v, -1) for v in op.inputs]
-        if all(v in facts.views for v in op.outputs):
-            rank.update(dict.fromkeys(op.outputs, max(read)))
-            continue
-        cheap = facts.is_cheap(op)
-        own = max((r + (r % 2 == cheap) for r in read), default=0 if cheap else -1)
-        rank.update(dict.fromkeys(op.outputs, own))
-        far = any(r % 2 == 0 and r < own for r in read)
+    for op, afar in zip(forward, read_from_afar(forward, facts.is_cheap, facts.views)):
         again = [v for v in op.outputs if v not in outside]
         shrinks = _SHRINKS * _bytes(again) < _bytes(op.inputs)
-        if cheap and not (far or shrinks or op.effects or op.region):
+        if afar == [] and not (shrinks or op.effects or op.region):
             makers.update(dict.fromkeys(again, op))
     return makers
 
 
 def read_outside(programs: Iterable[Trace], facts: Facts) -> set[Var]:
     """What operations outside of any region read, seen through views, and what is itself a gradient."""
-    outside: set[Var] = set()
-    for program in programs:
-        outside.update(program.results)
-        for op in reversed(program.ops):
-            if not views(op):
-                outside.update(() if facts.is_cheap(op) else op.inputs)
-            elif not outside.isdisjoint(op.outputs):
-                outside.update(op.inputs)
+    outside = set[Var]().union(*(borders.read_outside(program, facts.is_cheap, views) for program in programs))
     for v in tuple(outside):
         while v in facts.views:
             (v,) = facts.views[v].inputs

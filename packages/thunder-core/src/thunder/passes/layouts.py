@@ -7,18 +7,17 @@ is what it writes, and other regions take the value from there.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Set
+from collections.abc import Iterable
 from dataclasses import replace
 
 from thunder.ir.symbol import BoundSymbol, Symbol
 from thunder.ir.trace import Names, Trace
 from thunder.ir.types import Const, TensorType, Type, Var, contiguous_strides
+from thunder.passes.borders import Asks, read_from_afar, read_outside
 
 _CLONES = ("torch.clone", "aten.clone")
 _ROW_MAJOR = Const("torch.contiguous_format")
 _CHANNELS_LAST = {4: Const("torch.channels_last"), 5: Const("torch.channels_last_3d")}
-
-Asks = Callable[[BoundSymbol], bool]
 
 
 def is_relayout(op: BoundSymbol) -> bool:
@@ -61,17 +60,21 @@ def formats_around(ops: Iterable[BoundSymbol], is_cheap: Asks) -> dict[Var, Cons
 def relaid(trace: Trace, is_cheap: Asks, is_view: Asks, names: Names) -> tuple[Trace, frozenset[Var]]:
     """The trace in which regions read what is written to memory anyway, and the copies that are for regions alone.
 
-    is_cheap: whether an operation does nothing but what a region may compute. is_view: or nothing but view memory.
+    is_cheap, is_view: as for ``read_outside``.
     """
     if not any(map(is_relayout, trace.ops)):
         return trace, frozenset()
     cheap = {id(op) for op in trace.ops if is_cheap(op)}
-    copies = [op for op in trace.ops if is_relayout(op) and id(op) in cheap]
-    outside = _read_outside(trace, cheap, is_view)
-    makers = {v: op for op in trace.ops if id(op) in cheap for v in op.outputs if v not in outside}
+
+    def inside(op: BoundSymbol) -> bool:
+        return id(op) in cheap
+
+    copies = [op for op in trace.ops if is_relayout(op) and inside(op)]
+    outside = read_outside(trace, inside, lambda op: not inside(op) and is_view(op))
+    makers = {v: op for op in trace.ops if inside(op) for v in op.outputs if v not in outside}
     swapped = {op.inputs[0]: op for op in copies if op.outs in outside and op.inputs[0] in makers}
-    formats = formats_around(trace.ops, lambda op: id(op) in cheap)
-    for v in _between_regions(trace.ops, cheap):
+    formats = formats_around(trace.ops, inside)
+    for v in dict.fromkeys(v for afar in read_from_afar(trace.ops, inside) for v in afar or ()):
         if v in formats and v in makers and v not in swapped and not is_relayout(makers[v]):
             swapped[v] = relayout(makers[v], v, formats[v], names)
     moved = {id(op) for op in swapped.values()}
@@ -84,29 +87,6 @@ def relaid(trace: Trace, is_cheap: Asks, is_view: Asks, names: Names) -> tuple[T
             if v in swapped:
                 ops += [swapped[v], undone(swapped[v], again[v])]
     return trace.with_ops(ops), frozenset({op.outs for op in copies} - outside).union(again.values())
-
-
-def _between_regions(ops: Iterable[BoundSymbol], cheap: Set[int]) -> dict[Var, None]:
-    """What an operation that a region may compute reads from an earlier region, with others between the two."""
-    rank: dict[Var, int] = {}  # even for what a region makes, odd for the rest; it rises from one to the other
-    found: dict[Var, None] = {}
-    for op in ops:
-        inside = id(op) in cheap
-        ranks = [rank.get(v, -1) for v in op.inputs]
-        own = max((r + (r % 2 == inside) for r in ranks), default=0 if inside else -1)
-        rank.update(dict.fromkeys(op.outputs, own))
-        if inside:
-            found.update((v, None) for v, r in zip(op.inputs, ranks) if r % 2 == 0 and r < own)
-    return found
-
-
-def _read_outside(trace: Trace, cheap: Set[int], is_view: Asks) -> set[Var]:
-    """What is read, itself or a view of it, by operations that are in no region; and what the trace returns."""
-    outside = set(trace.results)
-    for op in reversed(trace.ops):
-        if id(op) not in cheap and not (is_view(op) and outside.isdisjoint(op.outputs)):
-            outside.update(op.inputs)
-    return outside
 
 
 def _shape(var: Var) -> tuple[int, ...]:
