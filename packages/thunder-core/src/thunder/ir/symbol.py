@@ -110,9 +110,9 @@ class BoundSymbol:
     @cached_property
     def is_symbolic(self) -> bool:
         """True if an argument, or a size of a tensor, is a number known only at run time."""
-        types = [v.type for v in (*self.inputs, *self.outputs)]
-        sizes = [(t.shape, t.stride) for t in types if isinstance(t, TensorType)]
-        return any(isinstance(leaf, Number) for leaf in tree.leaves((self.args, self.kwargs, sizes)))
+        if any(isinstance(v.type, TensorType) and v.type.is_symbolic for v in (*self.inputs, *self.outputs)):
+            return True
+        return any(isinstance(leaf, Number) for leaf in tree.leaves((self.args, self.kwargs)))
 
     @property
     def is_claimed(self) -> bool:

@@ -45,6 +45,11 @@ class TensorType:
         return n
 
     @property
+    def is_symbolic(self) -> bool:
+        """True if a size or stride is known only at run time."""
+        return any(isinstance(n, Number) for n in (*self.shape, *(self.stride or ())))
+
+    @property
     def is_contiguous(self) -> bool:
         """True if the elements are in row-major order without gaps; dimensions of extent 1 may have any stride."""
         wanted = contiguous_strides(self.shape)

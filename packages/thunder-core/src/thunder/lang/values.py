@@ -57,7 +57,7 @@ def by_example(type: TensorType) -> TensorType:
 
 def with_numbers(type: TensorType, value: Callable[[Number], Any]) -> TensorType:
     """The type with something else in place of each ``Number``."""
-    if not any(isinstance(n, Number) for n in (*type.shape, *(type.stride or ()))):
+    if not type.is_symbolic:
         return type
     shape, stride = (
         tree.map_tree(lambda n: value(n) if isinstance(n, Number) else n, part) for part in (type.shape, type.stride)

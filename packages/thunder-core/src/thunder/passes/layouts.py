@@ -96,7 +96,7 @@ def _shape(var: Var) -> tuple[int, ...]:
 
 def _format(type: Type) -> Const | None:
     """The memory format of a tensor; None if it has none that has a name, or a size that is known only at run time."""
-    if not isinstance(type, TensorType) or not all(isinstance(n, int) for n in (*type.shape, *(type.stride or ()))):
+    if not isinstance(type, TensorType) or type.is_symbolic:
         return None
     if type.stride == contiguous_strides(type.shape):
         return _ROW_MAJOR

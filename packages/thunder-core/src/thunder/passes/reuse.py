@@ -95,9 +95,7 @@ def _layout(var: Var) -> TensorType:
 
 def _is_full(type: Type) -> bool:
     """True for a tensor of sizes known now whose elements fill its memory."""
-    if not isinstance(type, TensorType) or not all(isinstance(n, int) for n in (*type.shape, *(type.stride or ()))):
-        return False
-    return is_dense(type) and type.numel > 0
+    return isinstance(type, TensorType) and not type.is_symbolic and is_dense(type) and type.numel > 0
 
 
 def _fills(var: Var, owner: Var) -> bool:
