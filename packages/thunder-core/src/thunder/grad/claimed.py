@@ -9,7 +9,8 @@ from typing import Any
 
 import torch
 
-from thunder.capture.record import Capture, record
+from thunder.capture.log import Capture
+from thunder.capture.record import record
 from thunder.errors import PluginError
 from thunder.grad.rule import Layouts, Rule
 from thunder.ir import tree
@@ -117,7 +118,8 @@ def _pure(
 ) -> tuple[tuple[BoundSymbol, ...], Callable[[Var], Var]]:
     """The recorded operations without mutation, over the formal variables and names of the rule."""
     if capture.constants:
-        raise PluginError("a rule reaches tensors that are not among its arguments", where=where)
+        fix = "make it inside the rule, or keep it in a state of the executor"
+        raise PluginError("a rule reaches tensors that are not among its arguments", where=where, fix=fix)
     memory = Memory(capture)
     for index, op in enumerate(capture.trace.ops):
         memory.run(index, op)
@@ -195,6 +197,7 @@ def _by_input(call: BoundSymbol, inputs: tuple[Var, ...], returned: Any, where: 
             continue
         found = numbers(gradient.shape) if isinstance(gradient, torch.Tensor) else repr(gradient)
         if found != getattr(var.type, "shape", None):
-            raise PluginError(f"a gradient of {call.sym} is {found} for an argument of {var.type}", where=where)
+            what = f"a gradient of {call.sym} is {found} for an argument of {var.type}"
+            raise PluginError(what, where=where, fix="return one of the argument's shape, or None")
         total[var] = total[var] + gradient if var in total else gradient
     return [total.get(v) for v in inputs]

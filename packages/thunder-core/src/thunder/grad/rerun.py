@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from thunder.capture.torch_calls import OTHER_FRONT_END
 from thunder.errors import CaptureError
 from thunder.grad.rule import Layouts, Rule
 from thunder.ir.symbol import BoundSymbol, Symbol
@@ -21,7 +22,9 @@ def rerun(call: BoundSymbol, inputs: tuple[Var, ...], arriving: Layouts, error: 
     """
     if call.draws:
         raise CaptureError(
-            f"the derivative of {call.sym} cannot be recorded", why=f"{type(error).__name__}: {error}"
+            f"the derivative of {call.sym} cannot be recorded",
+            why=f"{type(error).__name__}: {error}",
+            fix=OTHER_FRONT_END,
         ) from error
     outs = tuple(Var(f"o{i}", t) if t is not None else None for i, t in enumerate(arriving))
     cotangents = tuple(Var(f"g{i}", t) if t is not None else None for i, t in enumerate(arriving))
