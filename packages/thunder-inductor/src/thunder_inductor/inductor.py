@@ -134,10 +134,8 @@ def _code(
     context.output_strides = []  # Inductor adds those of its results
     context.fakify_first_call = True  # with symbolic sizes they are symbolic
     if spent:  # Inductor overwrites what autograd saved for a backward, and nothing else
-        told: Any = SimpleNamespace(
-            bw_donated_idxs=list(spent), static_input_indices=[]
-        )  # all that Inductor reads of it
-        context.fw_metadata = told
+        read_of_it: Any = SimpleNamespace(bw_donated_idxs=list(spent), static_input_indices=[])
+        context.fw_metadata = read_of_it
         _name_spent(graph, spent)
     unfinished: list[Callable[[], None]] = []
     with _compiling(compiler, unfinished), tracing(context):

@@ -40,7 +40,7 @@ INDUCTOR = Executor(
     name="inductor",
     summary="regions of a program, compiled by PyTorch's Inductor",
     needs=(
-        Distribution("torch", ">=2.10,<2.15"),  # what ``inductor`` and ``deferred`` rely on is checked for these
+        Distribution("torch", ">=2.10,<2.15"),  # what ``inductor`` relies on is checked for these
         Probe(run="thunder_inductor.compiler:missing", fix=INSTALL),
     ),
     claims=(GELU, EMBEDDING_BAG, *CONVOLUTIONS),

@@ -22,7 +22,6 @@ from thunder_inductor.graphs import dtype_of, graph_of, is_byte, operator, plain
 _DEVICES = frozenset({"cpu", "cuda"})
 _DTYPES = frozenset({"float64", "float32", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint8", "bool"})
 
-
 _NARROW = frozenset({"int16", "int8", "uint8", "bool"})
 
 _FASTER_IN_PYTORCH = frozenset({"aten.gelu", "aten.gelu_backward", "aten.native_group_norm", "aten.constant_pad_nd"})
@@ -63,8 +62,7 @@ def supports(cx: ClaimContext, op: BoundSymbol) -> Yes | No:
 
 def alone(cx: ClaimContext, op: BoundSymbol) -> Yes | No:
     """Whether a region of one operation is faster than PyTorch's kernel."""
-    on_cpu = all(isinstance(v.type, TensorType) and v.type.device == "cpu" for v in op.outputs)
-    if not on_cpu or op.sym.name not in _FASTER_ALONE or _is_narrow(op):
+    if op.sym.name not in _FASTER_ALONE or not _makes_on_cpu(op) or _is_narrow(op):
         return No("PyTorch's own kernel is as fast")
     reason = _difference(_Kind(op))
     return No(reason) if reason else Yes()
@@ -91,8 +89,11 @@ def _is_short_product(op: BoundSymbol) -> bool:
 
 
 def _is_faster_in_pytorch(op: BoundSymbol) -> bool:
-    devices = {var.type.device for var in op.outputs if isinstance(var.type, TensorType)}
-    return op.sym.name in _FASTER_IN_PYTORCH and devices == {"cpu"} and op.kwargs.get("approximate") != "tanh"
+    return op.sym.name in _FASTER_IN_PYTORCH and _makes_on_cpu(op) and op.kwargs.get("approximate") != "tanh"
+
+
+def _makes_on_cpu(op: BoundSymbol) -> bool:
+    return all(isinstance(var.type, TensorType) and var.type.device == "cpu" for var in op.outputs)
 
 
 def _unfit(op: BoundSymbol) -> str:

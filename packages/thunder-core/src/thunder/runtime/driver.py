@@ -13,7 +13,8 @@ from typing import Any
 
 import torch
 
-from thunder.capture.record import Capture, record
+from thunder.capture.log import Capture
+from thunder.capture.record import record
 from thunder.grad.differentiate import Tape, differentiate
 from thunder.grad.rules import Rules
 from thunder.ir.symbol import Phase
@@ -22,12 +23,13 @@ from thunder.ir.types import Var
 from thunder.ir.verify import verify
 from thunder.lang.numbers import one_fake_mode
 from thunder.passes.dce import dce
-from thunder.passes.functionalize import functionalize, writes_of
+from thunder.passes.functionalize import functionalize
 from thunder.passes.fusers import active_fusers
 from thunder.passes.lower import Lowering
 from thunder.passes.measure import Measurer
 from thunder.passes.progress import Report, unreported
 from thunder.passes.select import Selector
+from thunder.passes.storages import writes_of
 from thunder.plugins.spec import Executor, Transform, resolve
 from thunder.runtime.backward import BackwardBuilder
 from thunder.runtime.fusing import Regions
