@@ -15,6 +15,7 @@ from thunder.capture.standins import Standins
 from thunder.errors import CaptureError
 from thunder.grad.rerun import rerun
 from thunder.grad.rule import Layouts, Rule
+from thunder.grad.views import view_makers
 from thunder.ir import tree
 from thunder.ir.symbol import BoundSymbol, Symbol
 from thunder.ir.types import Const, Number, Ref, TensorType, Var
@@ -160,15 +161,9 @@ def _over(op: BoundSymbol, mapping: dict[Var, Var]) -> BoundSymbol:
 
 
 def _views(ops: Sequence[BoundSymbol], capture: Capture) -> dict[Var, BoundSymbol]:
-    """The operations that only view their one argument's memory, by result."""
-    storages = {var: place.storage for var, place in capture.places.items()}
-    return {
-        op.outputs[0]: op
-        for op in ops
-        if len(op.outputs) == len(op.inputs) == 1
-        and op.inputs[0] in storages
-        and storages.get(op.outputs[0]) == storages[op.inputs[0]]
-    }
+    """The operations that only view their one argument's memory, by their one result."""
+    makers = view_makers(ops, {var: place.storage for var, place in capture.places.items()})
+    return {v: op for v, op in makers.items() if len(op.outputs) == 1}
 
 
 def _with_views(
