@@ -66,18 +66,10 @@ class BackwardBuilder:
         self._groups = pieces(tape)
         draws = any(op.draws for op in tape.forward)
         self.random = tuple(_one_per_device(selected.params)) if draws else None
-        differentiated = [self._differentiated(group) for group in self._groups]
-        facts = self._facts(parameters)
-        if backend.regions.wanted:
-            self._makers |= remade(tape.forward, differentiated, facts)
-        programs = self._programs(differentiated)
-        relaid = in_formats_around(tape.forward, programs, facts, tape.names) if backend.regions.wanted else []
-        if relaid:
-            self._makers |= {op.inputs[0]: undone(op, op.inputs[0]) for op in relaid}
-            programs = self._programs(differentiated)
+        programs, relaid = self._programs(parameters)
         self._saved = tuple(dict.fromkeys(v for p in programs for v in self._saved_by(p)))
-        others = tuple(v for v in leaving(selected) if v not in self._cotangents)
-        result = (tape.roots, others, self._saved)
+        self._others = tuple(v for v in leaving(selected) if v not in self._cotangents)
+        result = (tape.roots, self._others, self._saved)
         ops = (*tape.forward, *relaid, *self._copying())
         whole = Trace(selected.name, selected.params, ops, result, Stage.SELECTED, made_by="split")
         watch.note(self._joint(ops, programs))
@@ -91,9 +83,9 @@ class BackwardBuilder:
         self._lowered_forward = forward
         scheduled = watch.run("schedule", lambda: backend.schedule(phases, Phase.FORWARD))
         self.forward = watch.settled(scheduled, backend, watch.record.traces)
-        in_place = [self._in_place(p) for p in lowered]
-        own = self._own(in_place)
-        self._scheduled = [watch.settled(p, backend, watch.record.backward_traces, own) for p in in_place]
+        ordered = [self._ordered(p) for p in lowered]
+        own = self._own(ordered)
+        self._scheduled = [watch.settled(p, backend, watch.record.backward_traces, own) for p in ordered]
 
     def pieces(self) -> tuple[tuple[Piece, tuple[int, ...], tuple[int, ...]], ...]:
         """The autograd pieces, each with the positions of its roots and of what it saved in forward's result."""
@@ -102,8 +94,7 @@ class BackwardBuilder:
     def epilogue(self) -> Trace:
         """From the parameters and all forward results to the results of the program."""
         ops = tuple(op for op in self._selected.ops if op.phase is Phase.EPILOGUE)
-        others = tuple(v for v in leaving(self._selected) if v not in self._cotangents)
-        params = (*self._selected.params, *self._tape.roots, *others)
+        params = (*self._selected.params, *self._tape.roots, *self._others)
         trace = Trace("epilogue", params, ops, self._selected.result, Stage.SELECTED, made_by="split")
         return self._backend.schedule({Phase.EPILOGUE: self._backend.lower(trace)}, Phase.EPILOGUE)
 
@@ -120,9 +111,23 @@ class BackwardBuilder:
         given = [self._cotangents[root] if root in arriving else None for root in self._tape.roots]
         return recompute(backward(self._tape, given), self._tape.forward, self._tape.names)
 
-    def _programs(self, differentiated: Sequence[Trace]) -> list[Trace]:
-        """The backward of each piece."""
-        return [self._backward(group, group, trace) for group, trace in zip(self._groups, differentiated)]
+    def _programs(self, parameters: Collection[Var]) -> tuple[list[Trace], list[BoundSymbol]]:
+        """The backward of each piece, and the copies in other memory formats that forward makes for them."""
+        tape, differentiated = self._tape, [self._differentiated(group) for group in self._groups]
+
+        def programs() -> list[Trace]:
+            return [self._backward(group, group, trace) for group, trace in zip(self._groups, differentiated)]
+
+        if not self._backend.regions.wanted:
+            return programs(), []
+        facts = self._facts(parameters)
+        self._makers |= remade(tape.forward, differentiated, facts)
+        found = programs()
+        relaid = in_formats_around(tape.forward, found, facts, tape.names)
+        if relaid:
+            self._makers |= {op.inputs[0]: undone(op, op.inputs[0]) for op in relaid}
+            found = programs()
+        return found, relaid
 
     def _facts(self, parameters: Collection[Var]) -> Facts:
         """What the choice of values that backward makes again depends on. parameters: kept, whether saved or not."""
@@ -169,8 +174,8 @@ class BackwardBuilder:
                 reached.update(v for v, need in zip(entry.call.inputs, entry.needs) if need)
         return tuple(v for v in self._tape.inputs if v in reached)
 
-    def _in_place(self, lowered: Trace) -> Trace:
-        """The scheduled form of a backward trace beside the forward that it belongs to."""
+    def _ordered(self, lowered: Trace) -> Trace:
+        """A backward trace as it is scheduled beside the forward that it belongs to."""
         traces = {Phase.FORWARD: self._lowered_forward, Phase.BACKWARD: lowered}
         return self._backend.schedule(traces, Phase.BACKWARD)
 
@@ -222,7 +227,7 @@ class BackwardBuilder:
                     with compiling(self._known):
                         trace = self._backward(group, arriving, self._differentiated(arriving))
                         lowered = self._backend.regions.fuse(self._backend.lower(trace))
-                    trace = self._backend.regions.settled(self._in_place(lowered))
+                    trace = self._backend.regions.settled(self._ordered(lowered))
                     self._backend.regions.compile()
                     places = [saved.index(v) for v in self._saved_by(trace)]
                     made[given] = (self._compiled(trace), places, self._known.condition() if self._known else None)
