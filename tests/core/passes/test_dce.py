@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.core.ir.programs import INPUTS, NUMBER, bind, fresh_arguments, interpret, lowered, mix, programs
-from thunder.ir import MEMORY, RANDOM, Access, Effect, Trace, Var, verify_effects
-from thunder.passes.dce import dce
+from thunder.errors import VerifyError
+from thunder.ir import MEMORY, RANDOM, Access, Effect, Trace, Var, verify, verify_effects
+from thunder.passes.dce import dce, live_in
 
 X, Y = INPUTS
 T0, T1 = (Var(f"t{n}", NUMBER) for n in range(2))
@@ -27,6 +30,16 @@ def test_a_clean_trace_comes_back_itself(trace: Trace) -> None:
     after = dce(trace)
     assert dce(after) is after
     assert (after is trace) == (len(after.ops) == len(trace.ops))
+
+
+@given(programs(), st.data())
+def test_what_is_live_in_is_what_the_rest_of_a_program_must_be_given(trace: Trace, data: st.DataObject) -> None:
+    ops = trace.ops[data.draw(st.integers(0, len(trace.ops))) :]
+    needed = live_in(ops, trace.results)
+    verify(lowered(ops, trace.result, params=needed))
+    for var in needed:
+        with pytest.raises(VerifyError, match=f"{var.name} is used before|returns {var.name}"):
+            verify(lowered(ops, trace.result, params=tuple(v for v in needed if v != var)))
 
 
 def test_a_chain_of_dead_operations_goes() -> None:
