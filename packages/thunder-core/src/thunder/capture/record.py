@@ -31,8 +31,6 @@ from thunder.lang.numbers import fake_mode
 from thunder.lang.values import empty
 from thunder.plugins.symbols import RECORDER
 
-__all__ = ["Capture", "locate", "record", "recording"]
-
 _ACTIVE: ContextVar[TorchRecorder | None] = ContextVar("thunder_recorder", default=None)
 _PATCHING = threading.RLock()
 

@@ -35,7 +35,8 @@ from thunder.observe.logs import report
 from thunder.passes.dce import dce
 from thunder.passes.functionalize import functionalize
 from thunder.runtime import driver
-from thunder.runtime.driver import CompilationRecord, Input, Program, Settings
+from thunder.runtime.driver import Input, Settings
+from thunder.runtime.program import CompilationRecord, Program
 from thunder.runtime.states import States
 
 LOG = logging.getLogger("thunder.frontends")

@@ -15,7 +15,7 @@ import torch
 from torch import fx
 from torch.utils.checkpoint import checkpoint
 
-from thunder.capture.record import locate
+from thunder.capture.source import locate
 from thunder.frontends.autograd_apply import autograd_function_apply
 from thunder.frontends.binding import identifier
 from thunder.ir.symbol import Source

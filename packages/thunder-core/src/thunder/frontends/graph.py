@@ -27,7 +27,8 @@ from thunder.lang.numbers import Numbers, compiling
 from thunder.observe.history import History, Note
 from thunder.observe.logs import log_note, report
 from thunder.runtime import driver
-from thunder.runtime.driver import Input, Program, Settings
+from thunder.runtime.driver import Input, Settings
+from thunder.runtime.program import Program
 
 VALUES = 16
 """For how many values of its floats one graph is compiled; with more (an annealed weight) it runs eagerly."""

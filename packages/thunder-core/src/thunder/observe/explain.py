@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
-    from thunder.runtime.driver import CompilationRecord
+    from thunder.runtime.program import CompilationRecord
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from thunder.ir.symbol import Source
 from thunder.ir.trace import Trace
 
 if TYPE_CHECKING:
-    from thunder.runtime.driver import CompilationRecord
+    from thunder.runtime.program import CompilationRecord
 
 
 @dataclass(frozen=True)

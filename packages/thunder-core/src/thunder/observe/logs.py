@@ -17,7 +17,7 @@ from thunder.passes.chains import title
 from thunder.plugins import registry
 
 if TYPE_CHECKING:
-    from thunder.runtime.driver import CompilationRecord
+    from thunder.runtime.program import CompilationRecord
 
 compiles = logging.getLogger("thunder.compiles")
 traces = logging.getLogger("thunder.traces")

@@ -38,8 +38,6 @@ from thunder.runtime.program import CompilationRecord, DifferentiableProgram, Pl
 from thunder.runtime.stages import Backend, leaving
 from thunder.runtime.states import States
 
-__all__ = ["CompilationRecord", "Input", "Program", "Settings", "compile_program"]
-
 
 @dataclass(frozen=True)
 class Input:
