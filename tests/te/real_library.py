@@ -27,7 +27,7 @@ from thunder_te.scaling import advance
 
 te = pytest.importorskip("transformer_engine.pytorch")
 
-from transformer_engine.common import recipe as library_recipes  # noqa: E402
+from transformer_engine.common import recipe as library_recipes  # noqa: E402 (skipped above where there is none)
 from transformer_engine.pytorch import quantization  # noqa: E402
 from transformer_engine.pytorch.cpp_extensions import gemm  # noqa: E402
 from transformer_engine.pytorch.custom_recipes.reference_current_scaling import CurrentScalingQuantizerRef  # noqa: E402
