@@ -163,8 +163,8 @@ class Log:
         if known is not None:
             return known
         type = tensor_type(t)
-        if type.requires_grad and not torch.is_grad_enabled():
-            type = replace(type, requires_grad=False)
+        if not torch.is_grad_enabled():
+            type = type.detached
         return self.bind(t, Var(self._names.numbered("t"), _carrying(type, grad)))
 
     def to_ir(self, value: Any) -> Any:

@@ -242,4 +242,4 @@ class _Backward:
 
 def _plain(type: object) -> TensorType:
     assert isinstance(type, TensorType)
-    return replace(type, requires_grad=False) if type.requires_grad else type
+    return type.detached

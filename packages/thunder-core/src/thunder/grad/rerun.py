@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from thunder.capture.torch_calls import OTHER_FRONT_END
 from thunder.errors import CaptureError
 from thunder.grad.rule import Layouts, Rule
@@ -29,7 +27,7 @@ def rerun(call: BoundSymbol, inputs: tuple[Var, ...], arriving: Layouts, error: 
     outs = tuple(Var(f"o{i}", t) if t is not None else None for i, t in enumerate(arriving))
     cotangents = tuple(Var(f"g{i}", t) if t is not None else None for i, t in enumerate(arriving))
     wanted = {v: v.type for v in inputs if isinstance(v.type, TensorType) and v.type.requires_grad}
-    gradients = {v: Var(f"d_{v.name}", replace(type, requires_grad=False)) for v, type in wanted.items()}
+    gradients = {v: Var(f"d_{v.name}", type.detached) for v, type in wanted.items()}
     args = (Const(callable_text(call.sym.name)), call.args, call.kwargs, tuple(wanted), cotangents)
     op = BoundSymbol(Symbol(f"{_STRUCTURAL}.gradients"), args, outs=tuple(gradients.values()))
     return Rule(inputs, outs, None, cotangents, (op,), tuple(gradients.get(v) for v in inputs))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 _SHORT_DTYPE = {
@@ -43,6 +43,11 @@ class TensorType:
         for extent in self.shape:
             n *= extent
         return n
+
+    @property
+    def detached(self) -> TensorType:
+        """The type of the same tensor that does not require grad."""
+        return replace(self, requires_grad=False) if self.requires_grad else self
 
     @property
     def is_symbolic(self) -> bool:

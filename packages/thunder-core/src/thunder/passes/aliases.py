@@ -111,7 +111,7 @@ def _has_history(capture: Capture, makers: dict[Var, BoundSymbol], var: Var) -> 
 def _detached(value: Var, var: Var, names: Names, epilogue: list[BoundSymbol]) -> Var:
     """A view taken under ``no_grad`` has no history, although its root does."""
     assert isinstance(var.type, TensorType)
-    out = names.var(var.name, replace(var.type, requires_grad=False))
+    out = names.var(var.name, var.type.detached)
     epilogue.append(BoundSymbol(Symbol("torch.detach"), (value,), outs=out, phase=Phase.EPILOGUE))
     return out
 

@@ -53,7 +53,7 @@ def _functional_form(op: BoundSymbol, values: dict[Var, Var], inputs: dict[Var, 
     if len(handles) != 1 or not op.args or op.args[0] is not inputs[handles[0]] or op.outs is not handles[0]:
         return None
     value = values[handles[0]]
-    wanted = replace(tensor(value), requires_grad=False)
+    wanted = tensor(value).detached
     forms = (form for form in _candidates(op) if result_types(form) == [wanted])
     if tensor(value).requires_grad:
         forms = (form for form in forms if has_derivative(form))

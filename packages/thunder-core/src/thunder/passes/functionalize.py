@@ -200,7 +200,7 @@ class Memory:
     def _detached(self, value: Var) -> Var:
         if not tensor(value).requires_grad:
             return value
-        return self._emit("torch.detach", (value,), value.name, replace(tensor(value), requires_grad=False))
+        return self._emit("torch.detach", (value,), value.name, tensor(value).detached)
 
     def _root(self, var: Var, storage: _Storage) -> Var | bool:
         """Which of the histories of a storage ``var`` has."""

@@ -141,5 +141,4 @@ class _Builder:
     def _type(self, type: Type) -> Type:
         if not isinstance(type, TensorType):
             return type
-        plain = replace(type, requires_grad=False) if type.requires_grad else type
-        return with_numbers(plain, self._inside)
+        return with_numbers(type.detached, self._inside)

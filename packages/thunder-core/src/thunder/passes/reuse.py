@@ -90,7 +90,7 @@ def _room(var: Var) -> tuple[str, str, Any]:
 
 def _layout(var: Var) -> TensorType:
     assert isinstance(var.type, TensorType)
-    return replace(var.type, requires_grad=False)
+    return var.type.detached
 
 
 def _is_full(type: Type) -> bool:

@@ -153,7 +153,7 @@ class BackwardBuilder:
         for v in read:
             assert isinstance(v.type, TensorType)
             if v not in self._copies:
-                self._copies[v] = self._tape.names.var(v.name, replace(v.type, requires_grad=False))
+                self._copies[v] = self._tape.names.var(v.name, v.type.detached)
         ops = tuple(op.with_inputs(self._copies) for op in backward.ops)
         params = tuple(self._copies.get(v, v) for v in backward.params)
         return replace(backward, params=params, ops=ops, result=tree.substitute(backward.result, self._copies))
