@@ -37,7 +37,7 @@ _FASTER_ALONE = frozenset({
 comparisons a third of it, and of what takes a mask a twentieth."""
 
 _PRODUCTS = frozenset({"aten.mm", "aten.addmm", "aten.bmm", "aten.baddbmm"})
-"""Inductor calls PyTorch's kernels for them: what is saved are calls."""
+"""Inductor calls PyTorch's kernels for them, but for some small ones: what is saved are calls."""
 
 _SHORT = 1 << 16
 """Multiplications of a product on a CPU above which the 0.2 us of a call are less than a measurement can tell."""
