@@ -78,15 +78,3 @@ def test_the_reason_of_a_device_that_lacks_a_recipe(fake, monkeypatch):
     assert library._unsupported("is_fp8_available") == ""
     assert library._unsupported("is_mxfp8_available") == "Blackwell is needed"
     assert "does not work here" in library._unsupported("is_no_question")
-
-
-def test_where_the_library_is_missing_its_engine_is_refused():
-    if not library.missing():
-        pytest.skip("TransformerEngine works here")
-    jitted = thunder.jit(
-        nn.Linear(16, 16), executors=[TE, ...], frontend="functional", options={"te.engine": "transformer_engine"}
-    )
-    with thunder_te.autocast():
-        jitted(torch.randn(8, 16))
-    selected = next(t for t in reversed(thunder.last_traces(jitted)) if t.made_by == "select")
-    assert selected.ops[0].selection.refusals[0].reason == library.missing()
