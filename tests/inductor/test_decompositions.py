@@ -13,6 +13,7 @@ from torch import Tensor
 import thunder
 from tests.inductor.regions import Call, Calls
 from thunder.extend import ClaimContext, Trace, Yes
+from thunder_inductor.decompositions import by_some_rows
 from thunder_inductor.plugin import INDUCTOR
 from thunder_inductor.regions import compile, show
 from thunder_inductor.supports import supports
@@ -115,3 +116,26 @@ def test_which_products_are_loops(first, second, in_loops):
     with Calls() as calls:
         torch.bmm(first, second)
     assert isinstance(supports(ClaimContext(), calls.made[-1].op), Yes) == in_loops
+
+
+SUMS = [
+    ((64, 96), [0]), ((512, 8), [0]), ((2, 64, 24), [0, 1]), ((2, 64, 24), [1, 0]), ((2, 64, 24), [-2, -3]),
+    ((65, 96), [0]), ((64, 96), [1]), ((64, 96), [0, 1]), ((8, 16, 24), [1]), ((8, 96), [0]),
+]  # fmt: skip
+"""Sizes, and dimensions that are summed over: by groups of rows in the first line."""
+
+
+def test_sums_over_rows_equal_eager():
+    inputs = [torch.randn(sizes) for sizes, _ in SUMS]
+    inputs += [torch.randn(96, 64).t(), torch.randn(128, 32).bfloat16(), torch.randint(9, (128, 32))]
+    dims = [dim for _, dim in SUMS] + [[0]] * 3
+    cases = [region(lambda x, d=d, k=k: x.sum(d, keepdim=k), x) for x, d in zip(inputs, dims) for k in (False, True)]
+    for call, kernel in zip(cases, [compile(CX, call.region) for call in cases], strict=True):
+        torch.testing.assert_close(
+            kernel.result()(*call.inputs), call.expected, rtol=1e-5, atol=1e-4, check_stride=True
+        )
+
+
+def test_which_sums_are_by_groups_of_rows():
+    by_groups = [by_some_rows(torch.ones(sizes), dim) is not NotImplemented for sizes, dim in SUMS]
+    assert by_groups == [True] * 5 + [False] * 5

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -40,6 +41,13 @@ _SMALL = 1 << 13
 Measured for hundreds of matrices in float32 with one thread, rows x inner x columns: 1.5 times as fast for 9 x 9 x 64,
 3.5 for 64 x 9 x 9, 1.6 for 16 x 16 x 16, 1.1 for 8 x 32 x 32. In bfloat16 PyTorch's kernel is faster."""
 
+_ROWS = 8
+_MANY = 64
+"""How many rows are added up at once, and from how many on: a kernel goes down columns, each of many pages of memory.
+
+Measured in float32 with one thread, for 2048 x 1024: 0.27 ms in groups of eight, 1.7 ms otherwise (PyTorch 0.63); for
+4096 x 256: 0.11 and 0.15; equal for 512 x 256."""
+
 _LONG = 32
 """Inner elements from which on it is as good to go along them as along the rows of the result."""
 
@@ -54,6 +62,7 @@ def faster(table: Table) -> Table:
         aten.isnan.default: _differs_from_itself,
         aten._to_copy.default: _through_float(table[aten._to_copy.default]),
         **{op: _in_float(op) for op in _COMPARISONS},
+        aten.sum.dim_IntList: by_some_rows,
     }
 
 
@@ -125,3 +134,17 @@ def _is_small(first: torch.Tensor, second: torch.Tensor) -> bool:
     if first.device.type != "cpu" or first.dtype != torch.float32 or m * k * n > _SMALL:
         return False
     return second.stride(2) == 1 or (k >= _LONG and first.stride(2) == second.stride(1) == 1)
+
+
+def by_some_rows(
+    input: torch.Tensor, dim: Sequence[int] | None, keepdim: bool = False, *, dtype: torch.dtype | None = None
+) -> Any:
+    """The sum over the first dimensions of a row-major tensor: of groups of rows, and then of those."""
+    dims = sorted(d % input.ndim for d in dim or ())
+    rows, rest = math.prod(input.shape[: len(dims)]), input.shape[len(dims) :]
+    if not isinstance(rows, int) or rows < _MANY or rows % _ROWS or dims != [*range(len(dims))] or not rest:
+        return NotImplemented
+    if input.device.type != "cpu" or not input.is_contiguous() or (dtype or input.dtype) != torch.float32:
+        return NotImplemented
+    groups = input.to(torch.float32).reshape(rows // _ROWS, _ROWS, *rest).sum(1)
+    return groups.sum(0).reshape([*([1] * len(dims) if keepdim else ()), *rest])
