@@ -176,6 +176,26 @@ def test_a_leaf_that_requires_grad_cannot_be_written(frontend):
         thunder.jit(program, frontend=frontend)(torch.ones(3, requires_grad=True))
 
 
+@pytest.mark.parametrize("frontend", FRONTENDS)
+@pytest.mark.parametrize("lookup", [F.embedding, F.embedding_bag])
+@pytest.mark.parametrize("first", [0, 4])
+def test_a_table_that_a_lookup_scales_keeps_its_gradients(lookup, first, frontend):
+    """``max_norm`` writes into a parameter, or a view of it, with grad mode off; what was read before it stays."""
+    table, indices = torch.randn(12, 5), torch.tensor([[0, 3], [7, 3]])
+
+    def program(table, indices):
+        rows = lookup(indices, table[first:] if first else table, max_norm=1.0)
+        return rows.sin().sum() + table.cos().sum()
+
+    def step(fn):
+        leaf = table.clone().requires_grad_()
+        loss = fn(leaf, indices)
+        loss.backward()
+        return loss, leaf, leaf.grad
+
+    torch.testing.assert_close(step(thunder.jit(program, frontend=frontend)), step(program))
+
+
 def moving_average(w, buffer):
     buffer.data.mul_(0.9).add_(w, alpha=0.1)
     return buffer * w

@@ -41,7 +41,7 @@ class Capture:
     trace: stage CAPTURED. An operation that writes into variables has a WRITE effect on MEMORY for each.
     places: of every variable that has a storage. written: of each writing operation (by its index), the types of what
     it wrote, after it. constants: tensors the program reached that were not given to it.
-    grad_off: indices of the operations recorded with grad mode off. moved: the inputs whose version counters moved:
+    quiet: indices of the operations whose writes autograd does not see. moved: the inputs whose version counters moved:
     what batch norm writes into its statistics moves none. apart: of variables that have the memory of an earlier one
     without its autograd history (``detach``), and of views of those: where their own history begins.
     """
@@ -50,7 +50,7 @@ class Capture:
     places: Mapping[Var, Place]
     written: Mapping[int, tuple[TensorType, ...]]
     constants: Mapping[Var, torch.Tensor] = field(default_factory=dict)
-    grad_off: frozenset[int] = frozenset()
+    quiet: frozenset[int] = frozenset()
     moved: frozenset[Var] = frozenset()
     apart: Mapping[Var, Var] = field(default_factory=dict)
 
@@ -69,7 +69,7 @@ class Log:
         self.ops: list[BoundSymbol] = []
         self.params: list[Var] = []
         self.constants: dict[Var, torch.Tensor] = {}
-        self.grad_off: set[int] = set()
+        self.quiet: set[int] = set()
         self.written: dict[int, tuple[TensorType, ...]] = {}
         self.region: str | None = None
         self._names = Names(v.name for v in self._numbers)
@@ -194,8 +194,8 @@ class Log:
         outs = self._outs(out, {id(t) for t in writes}, grad)
         if writes:
             self.written[len(self.ops)] = tuple(_carrying(tensor_type(t), grad) for t in writes)
-        if not torch.is_grad_enabled():
-            self.grad_off.add(len(self.ops))
+        if not torch.is_grad_enabled() or any(map(_is_parameter, writes)):
+            self.quiet.add(len(self.ops))
         self.ops.append(
             BoundSymbol(
                 Symbol(name), ir_args, ir_kwargs, outs, effects=tuple(effects), source=source, region=self.region
@@ -256,9 +256,9 @@ class Log:
             made_by="capture",
         )
         moved = frozenset([var for var, t, before in self._versions if before is None or _version(t) != before])
-        grad_off = frozenset(self.grad_off)
+        quiet = frozenset(self.quiet)
         places, written, constants = dict(self._places), dict(self.written), dict(self.constants)
-        return Capture(trace, places, written, constants, grad_off, moved, dict(self._apart))
+        return Capture(trace, places, written, constants, quiet, moved, dict(self._apart))
 
     def made(self) -> list[tuple[weakref.ref[torch.Tensor], Source | None]]:
         """Every tensor without data of the recording, with the line that made it."""
@@ -268,13 +268,22 @@ class Log:
     def forget(self, count: int) -> None:
         """Drop the operations logged after the first ``count``."""
         del self.ops[count:]
-        self.grad_off = {index for index in self.grad_off if index < count}
+        self.quiet = {index for index in self.quiet if index < count}
         self.written = {index: types for index, types in self.written.items() if index < count}
 
 
 def _version(t: torch.Tensor) -> int | None:
     """How often autograd saw the tensor written; inference tensors do not count."""
     return None if t.is_inference() else t._version
+
+
+def _is_parameter(t: torch.Tensor) -> bool:
+    """True for a leaf that requires grad, or a view of one: a call that writes into it has turned grad mode off inside.
+
+    ``embedding`` does with ``max_norm``; autograd refuses all others.
+    """
+    root = t._base if t._is_view() else t
+    return t.requires_grad and root is not None and root.requires_grad and root.is_leaf
 
 
 def _carrying(type: TensorType, grad: bool) -> TensorType:

@@ -95,7 +95,7 @@ class Memory:
             self.ops.append(op.with_inputs({old: new for old, new in inputs.items() if old is not new}))
             self._born(op)
             return
-        quiet = index in self._capture.grad_off
+        quiet = index in self._capture.quiet
         types = {
             handle: replace(type, requires_grad=type.requires_grad and not quiet)
             for handle, type in zip(handles, self._capture.written[index])
