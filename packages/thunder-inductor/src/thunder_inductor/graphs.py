@@ -143,7 +143,16 @@ def _run(op: BoundSymbol, values: dict[Var, Any]) -> None:
     made = operator(op)(*map_tree(value, op.args), **map_tree(value, op.kwargs))
     for out, tensor in zip(leaves(op.outs), leaves(made), strict=True):
         if isinstance(out, Var):
-            values[out] = tensor
+            assert isinstance(out.type, TensorType)
+            values[out] = _laid_out(tensor, map_tree(value, out.type.stride))
+
+
+def _laid_out(t: torch.Tensor, stride: tuple[Any, ...]) -> torch.Tensor:
+    """A result in the strides that PyTorch's kernel gives it, if its decomposition gives others."""
+    if t.stride() == stride:
+        return t
+    made = t.new_empty_strided(t.shape, stride)
+    return torch.ops.aten.copy.default(made, t)
 
 
 def dtype_of(type: Any) -> torch.dtype:
