@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import Tensor
@@ -9,7 +11,7 @@ from torch import Tensor
 import thunder
 from thunder.extend import ClaimContext, Trace
 from thunder_inductor.plugin import INDUCTOR
-from thunder_inductor.regions import show
+from thunder_inductor.regions import compile, show
 
 SPECIAL = [0.0, -0.0, 1.0, -2.5, 1e-45, torch.inf, -torch.inf, torch.nan]
 
@@ -127,3 +129,17 @@ def test_reductions_of_bytes_are_bytes(reduce):
         return reduce(x * 2, 1)
 
     torch.testing.assert_close(jit(fn)(x), fn(x))
+
+
+def test_memory_of_a_mask_becomes_that_of_bytes():
+    def fn(mask):
+        return (mask.to(torch.uint8) + 1) * 3
+
+    mask = torch.randn(64, 64) > 0
+    jitted = jit(fn)
+    (region,) = [jitted(mask), *regions(jitted)][1:]
+    kernel = compile(ClaimContext(cache_key=1), replace(region, spent=region.params)).result()
+    given = mask.clone()
+    (made,) = kernel(given)
+    torch.testing.assert_close(made, fn(mask))
+    assert made.data_ptr() == given.data_ptr()

@@ -84,15 +84,15 @@ def graph_of(params: Sequence[Var], ops: Sequence[BoundSymbol], results: Sequenc
 def graph_of_region(region: Trace) -> Graph:
     """The graph of a region. Raises ValueError if it makes a result of another type than the region says.
 
-    Where ``is_byte`` says so, it takes and makes uint8 for bool: Inductor's kernels load and store bools one by one.
+    On a CPU it takes and makes uint8 for bool: Inductor's kernels load and store bools one by one.
     """
 
     def program(*given: Any) -> tuple[torch.Tensor, ...]:
         pairs = zip(region.params, given, strict=True)
-        values = {v: value.to(torch.float32) != 0 if is_byte(v) else value for v, value in pairs}
+        values = {v: value.to(torch.float32) != 0 if is_bool(v) else value for v, value in pairs}
         made = _run_all(region.ops, values, region.result)
         pairs = zip(region.results, made, strict=True)
-        return tuple(t.to(torch.float32).to(torch.uint8) if is_byte(v) else t for v, t in pairs)
+        return tuple(t.to(torch.float32).to(torch.uint8) if is_bool(v) else t for v, t in pairs)
 
     graph = _traced(program, [_in_memory(v) for v in region.params])
     if reason := graph.differs_from([_in_memory(v) for v in region.results]):
@@ -101,12 +101,17 @@ def graph_of_region(region: Trace) -> Graph:
 
 
 def is_byte(var: Var) -> bool:
+    """True for tensors on a CPU that are uint8 in the graph of a region."""
+    return is_bool(var) or (isinstance(var.type, TensorType) and (var.type.dtype, var.type.device) == ("uint8", "cpu"))
+
+
+def is_bool(var: Var) -> bool:
     """True for tensors of bools on a CPU."""
-    return isinstance(var.type, TensorType) and var.type.dtype == "bool" and var.type.device == "cpu"
+    return isinstance(var.type, TensorType) and (var.type.dtype, var.type.device) == ("bool", "cpu")
 
 
 def _in_memory(var: Var) -> Var:
-    if not is_byte(var):
+    if not is_bool(var):
         return var
     assert isinstance(var.type, TensorType)
     return replace(var, type=replace(var.type, dtype="uint8"))

@@ -17,7 +17,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from types import SimpleNamespace
@@ -103,14 +103,15 @@ def compiled(
     inputs: Sequence[Any],
     spent: Sequence[int],
     compiler: Compiler,
-    bools: Sequence[int] = (),
+    bytes: Mapping[int, torch.dtype],
 ) -> Future[Callable[..., Sequence[torch.Tensor]]]:
     """The compiled graph, which takes tensors by position. Its results have the strides that they have in the graph.
 
-    spent: the positions of the tensors that it may overwrite. bools: those of results whose bytes are bools.
+    spent: the positions of the tensors that it may overwrite. bytes: the dtypes of results of uint8 that are to be
+    returned as others, or may lie in the memory of others.
     """
     code, unfinished = _code(graph, mode, inputs, spent, compiler)
-    return _in_background(lambda: _with_bools(_finished(code, unfinished), bools))
+    return _in_background(lambda: _with_dtypes(_finished(code, unfinished), bytes))
 
 
 def generated(
@@ -161,15 +162,15 @@ def _finished(code: Any, unfinished: Sequence[Callable[[], None]]) -> Callable[.
     return lambda *tensors: call(list(tensors))
 
 
-def _with_bools(fn: Callable[..., Any], places: Sequence[int]) -> Callable[..., Any]:
-    """A function that returns some of its bytes as bools."""
-    if not places:
+def _with_dtypes(fn: Callable[..., Any], dtypes: Mapping[int, torch.dtype]) -> Callable[..., Any]:
+    """A function that returns some of its results as of other dtypes of the same size."""
+    if not dtypes:
         return fn
 
     def run(*tensors: Any) -> Any:
         results = list(fn(*tensors))
-        for place in places:
-            results[place] = results[place].view(torch.bool)
+        for place, dtype in dtypes.items():
+            results[place] = results[place].view(dtype)
         return results
 
     return run

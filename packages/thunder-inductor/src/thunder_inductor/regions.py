@@ -12,7 +12,7 @@ import torch
 
 from thunder.extend import ClaimContext, Trace
 from thunder_inductor import inductor
-from thunder_inductor.graphs import graph_of_region, is_byte, plain
+from thunder_inductor.graphs import dtype_of, graph_of_region, is_byte, plain
 from thunder_inductor.kernels import Kernels
 
 
@@ -23,10 +23,10 @@ def threads(options: Mapping[str, Any]) -> int:
 
 def compile(cx: ClaimContext, region: Trace) -> Future[Callable[..., Any]]:
     """The region as a function of its parameters that returns a tuple of its results."""
-    bools = tuple(place for place, v in enumerate(region.results) if is_byte(v))
     with plain():
         graph, kernels = graph_of_region(region), _kernels(inductor.cache_folder())
-        return inductor.compiled(graph.module, graph.mode, graph.inputs, graph.spent, kernels, bools)
+        bytes = {place: dtype_of(v.type) for place, v in enumerate(region.results) if is_byte(v)}
+        return inductor.compiled(graph.module, graph.mode, graph.inputs, graph.spent, kernels, bytes)
 
 
 def show(cx: ClaimContext, region: Trace) -> str:

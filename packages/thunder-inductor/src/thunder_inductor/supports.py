@@ -17,7 +17,7 @@ from thunder.extend import (
     number_params,
 )
 from thunder_inductor import inductor
-from thunder_inductor.graphs import dtype_of, graph_of, is_byte, operator, plain
+from thunder_inductor.graphs import dtype_of, graph_of, is_bool, operator, plain
 
 _DEVICES = frozenset({"cpu", "cuda"})
 _DTYPES = frozenset({"float64", "float32", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint8", "bool"})
@@ -78,7 +78,7 @@ def pays(cx: ClaimContext, region: Trace) -> Yes | No:
     values = [
         v for v in (*region.params, *(v for op in region.ops for v in op.outputs)) if isinstance(v.type, TensorType)
     ]
-    return No("PyTorch's kernels for bools are faster") if all(map(is_byte, values)) else Yes()
+    return No("PyTorch's kernels for bools are faster") if all(map(is_bool, values)) else Yes()
 
 
 def _is_short_product(op: BoundSymbol) -> bool:
