@@ -1,4 +1,4 @@
-"""Decompositions for kernels that are faster than those of PyTorch's own: cheaper functions, products in loops."""
+"""Decompositions for kernels that are faster than those of PyTorch's own: the same formulas, in another way."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _AROUND_ONE = (torch.ops.aten.gelu.default, torch.ops.aten.gelu_backward.default
 """What adds tanh to one, or takes its square from one."""
 
 _NARROW = frozenset({torch.uint8, torch.int8, torch.int16})
-_COMPARISONS = tuple(
+COMPARISONS = tuple(
     getattr(getattr(torch.ops.aten, name), kind)
     for name in ("eq", "ne", "lt", "le", "gt", "ge")
     for kind in ("Tensor", "Scalar")
@@ -53,7 +53,7 @@ _LONG = 32
 
 
 def faster(table: Table) -> Table:
-    """The decompositions of PyTorch, with cheaper functions where those are as exact, and loops for small products."""
+    """The decompositions of PyTorch, with others where kernels are faster for them and results as exact."""
     aten = torch.ops.aten
     return {
         **table,
@@ -61,7 +61,7 @@ def faster(table: Table) -> Table:
         aten.bmm.default: _in_loops(table[aten.bmm.default]),
         aten.isnan.default: _differs_from_itself,
         aten._to_copy.default: _through_float(table[aten._to_copy.default]),
-        **{op: _in_float(op) for op in _COMPARISONS},
+        **{op: _in_float(op) for op in COMPARISONS},
         aten.sum.dim_IntList: by_some_rows,
     }
 

@@ -103,15 +103,15 @@ def compiled(
     inputs: Sequence[Any],
     spent: Sequence[int],
     compiler: Compiler,
-    bytes: Mapping[int, torch.dtype],
+    dtypes: Mapping[int, torch.dtype],
 ) -> Future[Callable[..., Sequence[torch.Tensor]]]:
     """The compiled graph, which takes tensors by position. Its results have the strides that they have in the graph.
 
-    spent: the positions of the tensors that it may overwrite. bytes: the dtypes of results of uint8 that are to be
-    returned as others, or may lie in the memory of others.
+    spent: the positions of the tensors that it may overwrite. dtypes: of results that are uint8 in the graph and
+    returned as others, or that may lie in the memory of others.
     """
     code, unfinished = _code(graph, mode, inputs, spent, compiler)
-    return _in_background(lambda: _with_dtypes(_finished(code, unfinished), bytes))
+    return _in_background(lambda: _with_dtypes(_finished(code, unfinished), dtypes))
 
 
 def generated(

@@ -25,8 +25,8 @@ def compile(cx: ClaimContext, region: Trace) -> Future[Callable[..., Any]]:
     """The region as a function of its parameters that returns a tuple of its results."""
     with plain():
         graph, kernels = graph_of_region(region), _kernels(inductor.cache_folder())
-        bytes = {place: dtype_of(v.type) for place, v in enumerate(region.results) if is_byte(v)}
-        return inductor.compiled(graph.module, graph.mode, graph.inputs, graph.spent, kernels, bytes)
+        dtypes = {place: dtype_of(v.type) for place, v in enumerate(region.results) if is_byte(v)}
+        return inductor.compiled(graph.module, graph.mode, graph.inputs, graph.spent, kernels, dtypes)
 
 
 def show(cx: ClaimContext, region: Trace) -> str:

@@ -17,6 +17,7 @@ from thunder.extend import (
     number_params,
 )
 from thunder_inductor import inductor
+from thunder_inductor.decompositions import COMPARISONS
 from thunder_inductor.graphs import dtype_of, graph_of, is_bool, operator, plain
 
 _DEVICES = frozenset({"cpu", "cuda"})
@@ -31,7 +32,7 @@ _FASTER_ALONE = frozenset({
     "aten.binary_cross_entropy_with_logits", "aten.elu", "aten.exp", "aten.gelu", "aten.gelu_backward",
     "aten.mse_loss", "aten.native_layer_norm", "aten.relu", "aten.rsqrt", "aten.var_mean.correction",
     "aten.isnan", "aten.masked_fill.Scalar", "aten.masked_fill.Tensor", "aten.where.self",
-    *(f"aten.{name}.{kind}" for name in ("eq", "ne", "lt", "le", "gt", "ge") for kind in ("Tensor", "Scalar")),
+    *(op.name().replace("::", ".") for op in COMPARISONS),
 })  # fmt: skip
 """On a CPU. Measured likewise: Inductor takes at most 0.8 of the time in float32 or bfloat16, and never longer; of
 comparisons a third of it, and of what takes a mask a twentieth."""
@@ -75,10 +76,8 @@ def _is_narrow(op: BoundSymbol) -> bool:
 
 def pays(cx: ClaimContext, region: Trace) -> Yes | No:
     """Whether a region is worth it, of which the core says so."""
-    values = [
-        v for v in (*region.params, *(v for op in region.ops for v in op.outputs)) if isinstance(v.type, TensorType)
-    ]
-    return No("PyTorch's kernels for bools are faster") if all(map(is_bool, values)) else Yes()
+    tensors = [v for v in region.variables() if isinstance(v.type, TensorType)]
+    return No("PyTorch's kernels for bools are faster") if all(map(is_bool, tensors)) else Yes()
 
 
 def _is_short_product(op: BoundSymbol) -> bool:
